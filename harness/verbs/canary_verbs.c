@@ -16,6 +16,7 @@
 #include "harness/canary/controller/controller.h"
 #include "harness/canary/plan/foresight.h"
 #include "harness/canary/store/rollout_store.h"
+#include "harness/verbs/command_line.h"
 #include "reports/render/render.h"
 #ifdef UPGATE_HAVE_CANARY_SERVE
 #include "harness/canary/serve/serve.h"
@@ -157,14 +158,8 @@ int canary_verb_run(const char *path, const struct canary_values *values, int ar
     struct rollout *rollout = NULL;
     struct error err = {0};
     enum exit_code code = EXIT_CODE_OPERATIONAL;
-    json_t *command = json_array();
+    json_t *command = command_line_json(argc, argv);
     int rc = rollout_load(path, &rollout, &err);
-    for (int i = 0; i < argc; i++) {
-        char *word = xstrdup(argv[i]);
-        string_make_utf8(word, strlen(word));
-        json_array_append_new(command, json_string(word));
-        free(word);
-    }
     if (rc == 0 && values->common.dry_run) {
         canary_print_json(rollout_to_json(rollout));
         code = EXIT_CODE_PASS;

@@ -13,6 +13,7 @@
 #include "contracts/exit_code.h"
 #include "harness/plan/plan.h"
 #include "harness/run/session.h"
+#include "harness/verbs/command_line.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/render.h"
@@ -181,17 +182,6 @@ static int ab_print_plan(const struct plan *plan, struct error *err)
     return rc || fflush(stdout) ? error_set(err, -EIO, "failed to print the plan: %s", strerror(errno)) : 0;
 }
 
-static json_t *ab_command_line(int argc, char **argv)
-{
-    json_t *list = json_array();
-    json_array_append_new(list, json_string("upgate"));
-    for (int i = 0; i < argc; i++) {
-        json_t *word = json_string(argv[i]); // NULL when it is not UTF-8
-        json_array_append_new(list, word ? word : json_null());
-    }
-    return list;
-}
-
 // What got slower or faster, where launches were traced: the three largest parts of the difference. The verdict has been
 // printed and stands, whatever becomes of this.
 static void ab_explain(struct store *store, const struct options_common *common)
@@ -265,7 +255,7 @@ static int cmd_ab(int argc, char **argv)
     struct options_rest rest;
     struct error err = {0};
     struct plan *plan = NULL;
-    json_t *command_line = ab_command_line(argc, argv);
+    json_t *command_line = command_line_json(argc, argv);
     enum exit_code exit_code = EXIT_CODE_INCONCLUSIVE;
     int rc = options_parse(&verb_ab, argc, argv, &values, &rest, &err);
     if (rc == 0 && rest.help) {

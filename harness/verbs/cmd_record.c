@@ -19,9 +19,10 @@
 #include "harness/live/watch.h"
 #endif
 #include "harness/plan/plan.h"
-#include "harness/record/container.h"
 #include "harness/record/recording.h"
 #include "harness/record/report.h"
+#include "harness/record/target.h"
+#include "harness/verbs/command_line.h"
 #include "tracer/gpu/retention.h"
 
 struct record_values {
@@ -141,19 +142,16 @@ static int record_check(const struct record_values *values, const struct options
     return 0;
 }
 
-// What was asked for, ready for recording_run(); *ret_pids and *ret_cgroup are the caller's to free.
+// What was asked for, ready for recording_run(); *ret_target is the caller's to free.
 static int record_opts(const struct record_values *values, const struct options_rest *rest,
-                       struct recording_opts *opts, pid_t **ret_pids, char **ret_cgroup, struct error *err)
+                       struct recording_opts *opts, struct target *ret_target, struct error *err)
 {
     int rc = record_check(values, rest, err);
-    if (rc == 0 && values->pids)
-        rc = container_pids(values->pids, ret_pids, &opts->pid_count, err);
-    if (rc == 0 && values->cgroup)
-        rc = container_cgroup(values->cgroup, ret_cgroup, err);
-    if (rc == 0 && values->container)
-        rc = container_find(values->container, ret_cgroup, err);
-    opts->pids = *ret_pids;
-    opts->cgroup = *ret_cgroup;
+    if (rc == 0)
+        rc = target_find(values->pids, values->cgroup, values->container, ret_target, err);
+    opts->pids = ret_target->pids;
+    opts->pid_count = ret_target->pid_count;
+    opts->cgroup = ret_target->cgroup;
     opts->path = values->common.output ? values->common.output : "run.db";
     opts->command = rest->command_count ? rest->command : NULL;
     opts->command_count = rest->command_count;
@@ -243,19 +241,17 @@ static int record_go(const struct record_values *values, const struct recording_
 
 static int cmd_record(int argc, char **argv)
 {
-    struct record_values values = {.sample_hz = 199, .after_ns = 30000000000, .keep = 10, .gpu = "kernels", .steps_from = "auto", .common = OPTIONS_COMMON_DEFAULT};
+    struct record_values values = {.sample_hz = 199,
+                                   .after_ns = 30000000000,
+                                   .keep = 10,
+                                   .gpu = "kernels",
+                                   .steps_from = "auto",
+                                   .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct recording_opts opts = {0};
     struct error err = {0};
-    pid_t *pids = NULL;
-    char *cgroup = NULL;
-    json_t *words = json_pack("[s]", "upgate");
-    for (int i = 0; i < argc; i++) {
-        json_t *word = json_string(argv[i]); // NULL when it is not UTF-8
-        json_array_append_new(words, word ? word : json_null());
-    }
-    char *command_line = json_dumps(words, JSON_COMPACT);
-    json_decref(words);
+    struct target target = {0};
+    char *command_line = command_line_text(argc, argv);
     int rc = options_parse(&verb_record, argc, argv, &values, &rest, &err);
     if (rc == 0 && rest.help) {
         options_print_help(&verb_record, stdout);
@@ -267,14 +263,13 @@ static int cmd_record(int argc, char **argv)
     if (prints)
         rc = report_print_environment(strcmp(values.common.format, "json") == 0, &err);
     if (rc == 0 && !prints)
-        rc = record_opts(&values, &rest, &opts, &pids, &cgroup, &err);
-    opts.command_line = command_line ? command_line : "[]";
+        rc = record_opts(&values, &rest, &opts, &target, &err);
+    opts.command_line = command_line;
     if (rc == 0 && !prints)
         rc = record_go(&values, &opts, &err);
     if (rc)
         log_error("%s", err.text);
-    free(pids);
-    free(cgroup);
+    target_free(&target);
     free(command_line);
     return error_exit_code(rc);
 }

@@ -8,15 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "common/log.h"
 #include "common/options.h"
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #ifdef UPGATE_HAVE_LIVE
-#include "harness/record/container.h"
 #include "harness/live/live.h"
+#include "harness/record/target.h"
+#include "harness/verbs/command_line.h"
 #endif
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/stalls/stalls_view.h"
@@ -428,25 +427,15 @@ static int stalls_check_form(const struct stalls_values *values, size_t stores, 
 #ifdef UPGATE_HAVE_LIVE
 static int stalls_live(const struct stalls_values *values, int argc, char **argv, struct error *err)
 {
-    pid_t *pids = NULL;
-    char *cgroup = NULL;
-    size_t count = 0;
-    json_t *words = json_pack("[s]", "upgate");
-    for (int i = 0; i < argc; i++) {
-        json_t *word = json_string(argv[i]); // NULL when it is not UTF-8
-        json_array_append_new(words, word ? word : json_null());
-    }
-    char *command_line = json_dumps(words, JSON_COMPACT);
-    json_decref(words);
-    int rc = values->pids     ? container_pids(values->pids, &pids, &count, err)
-             : values->cgroup ? container_cgroup(values->cgroup, &cgroup, err)
-                              : container_find(values->container, &cgroup, err);
+    struct target target;
+    char *command_line = command_line_text(argc, argv);
+    int rc = target_find(values->pids, values->cgroup, values->container, &target, err);
     const struct live_opts opts = {.recording = {.path = values->common.output,
-                                                 .pids = pids,
-                                                 .pid_count = count,
-                                                 .cgroup = cgroup,
+                                                 .pids = target.pids,
+                                                 .pid_count = target.pid_count,
+                                                 .cgroup = target.cgroup,
                                                  .max_bytes = (int64_t)values->max_bytes,
-                                                 .command_line = command_line ? command_line : "[]"},
+                                                 .command_line = command_line},
                                    .window_ns = values->window_ns,
                                    .every_ns = values->every_ns,
                                    .duration_ns = values->duration_ns,
@@ -454,12 +443,11 @@ static int stalls_live(const struct stalls_values *values, int argc, char **argv
                                    .json = strcmp(values->common.format, "json") == 0,
                                    .no_color = values->common.no_color};
     if (rc == 0 && values->common.dry_run)
-        log_info("would look at %s", values->pids ? values->pids : cgroup);
+        log_info("would look at %s", values->pids ? values->pids : target.cgroup);
     else if (rc == 0)
         rc = live_run(&opts, err);
     free(command_line);
-    free(cgroup);
-    free(pids);
+    target_free(&target);
     return rc;
 }
 #else

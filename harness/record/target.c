@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From what a user names to the directory of a cgroup. Every hierarchy is asked, the unified one first: containers
 // may live in either.
-#include "harness/record/container.h"
+#include "harness/record/target.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,24 +16,25 @@
 #include "common/vector.h"
 
 enum {
-    CONTAINER_MOUNTS_MAX = 32,
-    CONTAINER_DEPTH_MAX = 10,
-    CONTAINER_ID_MIN = 6, // digits: fewer fit by accident
+    TARGET_MOUNTS_MAX = 32,
+    TARGET_DEPTH_MAX = 10,
+    TARGET_ID_MIN = 6, // digits: fewer fit by accident
+    TARGET_PIDS_MAX = 4096,
 };
 
-struct container_search {
+struct target_search {
     const char *id;
     char *found;
     bool several;
 };
 
 // Mount points of cgroup hierarchies. The caller frees each.
-static size_t container_mounts(char *mounts[CONTAINER_MOUNTS_MAX])
+static size_t target_mounts(char *mounts[TARGET_MOUNTS_MAX])
 {
     size_t count = 0;
     char *text = string_read_file("/proc/self/mounts", 1 << 20, NULL);
     for (int unified = 1; unified >= 0; unified--) {
-        for (char *line = text; line && *line && count < CONTAINER_MOUNTS_MAX;
+        for (char *line = text; line && *line && count < TARGET_MOUNTS_MAX;
              line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
             char where[512], kind[64];
             if (sscanf(line, "%*s %511s %63s", where, kind) == 2 &&
@@ -45,22 +46,22 @@ static size_t container_mounts(char *mounts[CONTAINER_MOUNTS_MAX])
     return count;
 }
 
-static bool container_is_directory(const char *path)
+static bool target_is_directory(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-int container_cgroup(const char *name, char **ret_directory, struct error *err)
+static int target_cgroup(const char *name, char **ret_directory, struct error *err)
 {
-    char *mounts[CONTAINER_MOUNTS_MAX], *found = NULL;
-    size_t count = container_mounts(mounts);
+    char *mounts[TARGET_MOUNTS_MAX], *found = NULL;
+    size_t count = target_mounts(mounts);
     for (size_t i = 0; i < count; i++) {
         char *below = xasprintf("%s/%s", mounts[i], name + (*name == '/'));
         bool is_mounted = strncmp(name, mounts[i], strlen(mounts[i])) == 0;
-        if (!found && is_mounted && container_is_directory(name))
+        if (!found && is_mounted && target_is_directory(name))
             found = xstrdup(name);
-        else if (!found && container_is_directory(below))
+        else if (!found && target_is_directory(below))
             found = xstrdup(below);
         free(below);
         free(mounts[i]);
@@ -72,9 +73,9 @@ int container_cgroup(const char *name, char **ret_directory, struct error *err)
     return 0;
 }
 
-static void container_search(struct container_search *search, const char *directory, int depth)
+static void target_search(struct target_search *search, const char *directory, int depth)
 {
-    DIR *dir = depth < CONTAINER_DEPTH_MAX ? opendir(directory) : NULL;
+    DIR *dir = depth < TARGET_DEPTH_MAX ? opendir(directory) : NULL;
     struct dirent *entry;
     while (dir && (entry = readdir(dir))) {
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
@@ -83,7 +84,7 @@ static void container_search(struct container_search *search, const char *direct
             continue;
         char *path = xasprintf("%s/%s", directory, entry->d_name);
         if (!strstr(entry->d_name, search->id)) {
-            container_search(search, path, depth + 1);
+            target_search(search, path, depth + 1);
         } else if (!search->found) { // what is below belongs to it
             search->found = path;
             path = NULL;
@@ -96,17 +97,17 @@ static void container_search(struct container_search *search, const char *direct
         closedir(dir);
 }
 
-int container_find(const char *id, char **ret_directory, struct error *err)
+static int target_container(const char *id, char **ret_directory, struct error *err)
 {
-    struct container_search search = {.id = id};
-    if (strlen(id) < CONTAINER_ID_MIN || strchr(id, '/'))
+    struct target_search search = {.id = id};
+    if (strlen(id) < TARGET_ID_MIN || strchr(id, '/'))
         return error_set(err, -EINVAL, "'%s' is no container id: give at least %d characters of it", id,
-                         CONTAINER_ID_MIN);
-    char *mounts[CONTAINER_MOUNTS_MAX];
-    size_t count = container_mounts(mounts);
+                         TARGET_ID_MIN);
+    char *mounts[TARGET_MOUNTS_MAX];
+    size_t count = target_mounts(mounts);
     for (size_t i = 0; i < count; i++) {
         if (!search.found)
-            container_search(&search, mounts[i], 0);
+            target_search(&search, mounts[i], 0);
         free(mounts[i]);
     }
     if (search.several) {
@@ -119,28 +120,37 @@ int container_find(const char *id, char **ret_directory, struct error *err)
     return 0;
 }
 
-int container_pids(const char *text, pid_t **ret_pids, size_t *ret_count, struct error *err)
+static int target_pids(const char *text, struct target *target, struct error *err)
 {
     char *copy = xstrdup(text), *rest = copy, *word;
-    pid_t *pids = NULL;
-    size_t count = 0;
     int rc = 0;
     while (rc == 0 && (word = strsep(&rest, ","))) {
         uint64_t pid = 0;
         if (unit_parse_uint(word, 1, INT32_MAX, &pid, NULL))
             rc = error_set(err, -EINVAL, "option '--pid': '%s' is no process id", word);
-        else if (count == CONTAINER_PIDS_MAX)
-            rc = error_set(err, -EINVAL, "option '--pid': more than %d processes", CONTAINER_PIDS_MAX);
-        if (rc)
-            break;
-        vector_push(pids, count, (pid_t)pid);
+        else if (target->pid_count == TARGET_PIDS_MAX)
+            rc = error_set(err, -EINVAL, "option '--pid': more than %d processes", TARGET_PIDS_MAX);
+        else
+            vector_push(target->pids, target->pid_count, (pid_t)pid);
     }
     free(copy);
-    if (rc) {
-        free(pids);
-        return rc;
-    }
-    *ret_pids = pids;
-    *ret_count = count;
-    return 0;
+    return rc;
+}
+
+int target_find(const char *pids, const char *cgroup, const char *container, struct target *ret, struct error *err)
+{
+    *ret = (struct target){0};
+    int rc = pids ? target_pids(pids, ret, err) : cgroup ? target_cgroup(cgroup, &ret->cgroup, err) : 0;
+    if (rc == 0 && container)
+        rc = target_container(container, &ret->cgroup, err);
+    if (rc)
+        target_free(ret);
+    return rc;
+}
+
+void target_free(struct target *target)
+{
+    free(target->pids);
+    free(target->cgroup);
+    *target = (struct target){0};
 }
