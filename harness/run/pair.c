@@ -394,18 +394,18 @@ static void pair_read_resident(struct pair_run *run, int side)
     resident_clear(&run->pair->resident[side]);
     run->pair->resident[side] = resident;
     tree_sample_memory(run->pair->launches[side]->tree); // what is held now is no more than the peak, however seldom it was looked at
+    run->resident_peak_bytes[side] = tree_peak_memory_bytes(run->pair->launches[side]->tree);
 }
 
 // Has it held more since it was read last, by 2 %? Less than the 5 % of a peak from which a difference is told.
-static bool pair_holds_more(struct pair_run *run, int side)
+static bool pair_holds_more(const struct pair_run *run, int side)
 {
     struct tree *tree = run->pair->launches[side]->tree;
-    tree_sample_memory(tree);
-    int64_t peak = tree_peak_memory_bytes(tree);
-    if (peak <= run->resident_peak_bytes[side] + run->resident_peak_bytes[side] / 50)
+    int64_t read_bytes = run->resident_peak_bytes[side];
+    if (!run->spec->on_start)
         return false;
-    run->resident_peak_bytes[side] = peak;
-    return true;
+    tree_sample_memory(tree);
+    return tree_peak_memory_bytes(tree) > read_bytes + read_bytes / 50;
 }
 
 // One block of one side. *ret_block gets what can be said before the records are drained: the moment
@@ -658,7 +658,7 @@ static void pair_slice(struct pair_run *run, int side)
     bool ended = launch_wait(launch, clock_monotonic_ns() + slice) || !pair_patience(run, side);
     pair_note_turn(run, side, run->couple % 2 == 0, begin_ns, clock_monotonic_ns());
     // Of a program without step calls nobody knows which slice is its last.
-    bool more = !ended && run->spec->on_start && pair_holds_more(run, side);
+    bool more = !ended && pair_holds_more(run, side);
     if (!ended && (!alone || more))
         launch_suspend(launch, PAIR_SLICE_PATIENCE_NS);
     if (more)
