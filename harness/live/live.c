@@ -62,15 +62,11 @@ static void live_catch_signals(void)
 
 static void live_save(struct live *live)
 {
-    time_t now = time(NULL);
-    struct tm tm;
-    char stamp[32];
     struct error err = {0};
-    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
-    char *path = xasprintf("stalls-%s.db", stamp);
-    int rc = look_copy(&live->look, path, &err);
+    char *path = NULL;
+    int rc = look_save(&live->look, "stalls.db", &path, &err);
     free(live->said);
-    live->said = rc ? xasprintf("failed to save '%s': %s", path, err.text) : xasprintf("saved: upgate stalls %s", path);
+    live->said = rc ? xstrdup(err.text) : xasprintf("saved: upgate stalls %s", path);
     free(path);
 }
 

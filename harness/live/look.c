@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -159,7 +160,7 @@ bool look_again(struct look *look, int64_t window_ns)
     return true;
 }
 
-int look_copy(const struct look *look, const char *path, struct error *err)
+static int look_copy(const struct look *look, const char *path, struct error *err)
 {
     static const char end[] = "UPDATE run SET state = 'done', writer_pid = NULL, writer_start = NULL; UPDATE recording SET end_ns = "
                               "(SELECT max(at_ns) FROM counter WHERE recording_id = recording.id) WHERE end_ns IS NULL"; // in order
@@ -184,6 +185,26 @@ int look_copy(const struct look *look, const char *path, struct error *err)
     sqlite3_close(from);
     if (rc)
         unlink(path);
+    return rc;
+}
+
+int look_save(const struct look *look, const char *name, char **ret_path, struct error *err)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    char stamp[32];
+    struct error why = {0};
+    size_t len = strlen(name);
+    bool ends = len > 3 && strcmp(name + len - 3, ".db") == 0;
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
+    char *path = xasprintf("%.*s-%s.db", (int)(ends ? len - 3 : len), name, stamp);
+    int rc = look_copy(look, path, &why);
+    if (rc == 0) {
+        *ret_path = path;
+        return 0;
+    }
+    error_set(err, rc, "failed to save '%s': %s", path, why.text);
+    free(path);
     return rc;
 }
 

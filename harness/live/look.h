@@ -33,8 +33,9 @@ int look_reap(struct look *look, int64_t until_ns, struct error *err);
 int look_stop(struct look *look, struct error *err);
 // The last window_ns. False: what was seen before stays, as the store is not there yet or is being written.
 bool look_again(struct look *look, int64_t window_ns);
-// All that is kept, at this moment, into a new file, as a recording that has ended.
-int look_copy(const struct look *look, const char *path, struct error *err);
+// All that is kept, at this moment, as a recording that has ended: name "night.db" makes "night-20261126-031207.db". The caller frees
+// the path. -errno: nothing is left of it.
+int look_save(const struct look *look, const char *name, char **ret_path, struct error *err);
 void look_free(struct look *look); // behind look_stop(); removes a store of its own
 
 #endif

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -30,6 +29,7 @@ enum {
 
 struct watch {
     const struct watch_opts *opts;
+    struct recording_opts recording; // of each recorder
     struct look look;
     int64_t next_ns, due_ns, quiet_until_ns; // due_ns 0: nothing has happened
     char *answer;                            // what has
@@ -133,45 +133,31 @@ static void watch_look(struct watch *watch, int64_t now_ns)
 
 // --- incidents ------------------------------------------------------------------------------------
 
-static char *watch_path(const char *name)
+// Who reads them may have gone: the stores are there all the same.
+static void watch_tell(const struct watch *watch, const char *path)
 {
-    time_t now = time(NULL);
-    struct tm tm;
-    char stamp[32];
-    size_t len = strlen(name);
-    bool ends = len > 3 && strcmp(name + len - 3, ".db") == 0;
-    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
-    return xasprintf("%.*s-%s.db", (int)(ends ? len - 3 : len), name, stamp);
-}
-
-static int watch_tell(const struct watch *watch, const char *path, struct error *err)
-{
-    int said;
+    char *text = NULL;
     if (watch->opts->json) {
         json_t *line = json_pack("{ss ss ss ss sI}", "schema", "upgate.incident/1", "path", path, "trigger", watch->opts->trigger_text, "answer",
                                  watch->answer, "at_unix_ns", (json_int_t)clock_wall_ns());
-        char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
-        said = text ? printf("%s\n", text) : -1;
-        free(text);
+        text = line ? json_dumps(line, JSON_COMPACT) : NULL;
         json_decref(line);
-    } else {
-        said = printf("%s\n", path);
     }
-    return said < 0 || fflush(stdout) ? error_set(err, -EIO, "failed to print the incident: %s", strerror(errno)) : 0;
+    if (printf("%s\n", text ? text : path) < 0 || fflush(stdout))
+        log_warn("failed to print '%s': %s; the watch goes on", path, strerror(errno));
+    free(text);
 }
 
 // One that cannot be saved ends nothing: there may be room for the next one.
-static int watch_save(struct watch *watch, int64_t now_ns, struct error *err)
+static void watch_save(struct watch *watch, int64_t now_ns)
 {
-    struct error why = {0};
-    char *path = watch_path(watch->opts->recording.path);
-    int rc = 0;
+    struct error err = {0};
+    char *path = NULL;
     watch->incidents++;
-    if (look_copy(&watch->look, path, &why)) {
-        log_warn("failed to save '%s': %s; the watch goes on", path, why.text);
-        free(path);
+    if (look_save(&watch->look, watch->opts->recording.path, &path, &err)) {
+        log_warn("%s; the watch goes on", err.text);
     } else {
-        rc = watch_tell(watch, path, err);
+        watch_tell(watch, path);
         vector_push(watch->paths, watch->path_count, path);
     }
     if (watch->path_count > watch->opts->keep) {
@@ -184,22 +170,22 @@ static int watch_save(struct watch *watch, int64_t now_ns, struct error *err)
     watch->answer = NULL;
     watch->due_ns = 0;
     watch->quiet_until_ns = now_ns + WATCH_WINDOW_S * WATCH_S;
-    return rc;
 }
 
-// Of weeks the names and stacks are more than the events that are kept: a recorder that attached before them begins anew.
+// Of weeks the names and stacks are more than the events that are kept: a recorder that attached to its target begins anew.
 static int watch_renew(struct watch *watch, struct error *err)
 {
     struct stat info;
-    if (watch->opts->recording.command || watch->due_ns || stat(watch->look.path, &info) ||
-        info.st_size < WATCH_OUTGROWN * watch->opts->recording.max_bytes)
+    struct error end = {0};
+    if (watch->recording.command || watch->due_ns || stat(watch->look.path, &info) ||
+        info.st_size < WATCH_OUTGROWN * watch->recording.max_bytes)
         return 0;
-    int rc = look_stop(&watch->look, err);
+    log_info("names and stacks have outgrown --max-size: the recording begins anew");
+    if (look_stop(&watch->look, &end))
+        log_warn("the recorder before it: %s", end.text);
     look_free(&watch->look);
     watch->look = (struct look){.report_fd = -1};
-    struct recording_opts opts = watch->opts->recording;
-    opts.path = NULL;
-    return rc ? rc : look_start(&watch->look, &opts, false, err);
+    return look_start(&watch->look, &watch->recording, false, err);
 }
 
 static int watch_loop(struct watch *watch, struct error *err)
@@ -219,32 +205,45 @@ static int watch_loop(struct watch *watch, struct error *err)
             rc = watch_renew(watch, err);
         }
         if (rc == 0 && watch->due_ns && now_ns >= watch->due_ns)
-            rc = watch_save(watch, now_ns, err);
+            watch_save(watch, now_ns);
     }
+    return rc;
+}
+
+// Where the stores shall lie, asked for before the first one is wanted, which may be in weeks.
+static int watch_check_folder(const char *name, struct error *err)
+{
+    const char *end = strrchr(name, '/');
+    char *folder = end ? xasprintf("%.*s", (int)(end - name + 1), name) : xstrdup(".");
+    int rc = access(folder, W_OK | X_OK) ? error_set(err, -errno, "failed to write into '%s': %s; name another place with -o", folder, strerror(errno))
+                                         : 0;
+    free(folder);
     return rc;
 }
 
 int watch_run(const struct watch_opts *opts, struct error *err)
 {
-    struct watch watch = {.opts = opts, .look.report_fd = -1};
+    struct watch watch = {.opts = opts, .recording = opts->recording, .look.report_fd = -1};
     struct sigaction action = {.sa_handler = watch_on_signal}; // no SA_RESTART: poll() must end
-    struct recording_opts recording = opts->recording;
-    recording.path = NULL; // of its own: what it holds is kept when something has happened
-    recording.progress = false;
-    recording.duration_ns = 0;
+    watch.recording.path = NULL; // of its own: what it holds is kept when something has happened
+    watch.recording.progress = false;
+    watch.recording.duration_ns = 0;
     watch_signal = 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
-    int rc = look_start(&watch.look, &recording, false, err);
+    signal(SIGPIPE, SIG_IGN);
+    int rc = watch_check_folder(opts->recording.path, err);
+    if (rc == 0)
+        rc = look_start(&watch.look, &watch.recording, false, err);
     if (rc == 0)
         rc = watch_loop(&watch, err);
     struct error end = {0};
     int end_rc = look_stop(&watch.look, &end);
-    if (rc == 0) // what happened last is not lost for want of the time behind it
+    if (rc == 0)
         watch_look(&watch, clock_monotonic_ns());
-    if (rc == 0 && watch.due_ns)
-        rc = watch_save(&watch, clock_monotonic_ns(), err);
+    if (watch.due_ns) // what happened last is not lost for want of the time behind it, nor with a recorder that failed
+        watch_save(&watch, clock_monotonic_ns());
     if (rc == 0 && end_rc)
         rc = error_set(err, end_rc, "%s", end.text);
     if (rc == 0)

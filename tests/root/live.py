@@ -246,6 +246,11 @@ def test_bad_input(folder):
         assert done.returncode == 2 and says in done.stderr, (words, done)
 
 
+    done = subprocess.run([UPGATE, "record", "--trigger", "stall > 1s", "--pid", own, "-o", os.path.join(folder, "none", "x.db")],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
+    assert done.returncode and "none/'" in done.stderr and "-o" in done.stderr, done  # now, not at the first stall
+
+
 def main():
     why = skipped()
     if why:
