@@ -3,8 +3,6 @@
 """`upgate stalls --live`: a stall is shown while it happens, with its culprit; a program that hangs is told before it comes back;
 what is kept is a store like any other; whatever ends the screen, nothing of it stays. `upgate record --trigger` keeps the moments
 that it names and no others. Skipped without root or capture."""
-import importlib.machinery
-import importlib.util
 import json
 import os
 import pty
@@ -17,11 +15,12 @@ import sys
 import tempfile
 import time
 
-BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
-UPGATE = os.path.join(BUILD, "upgate")
+UPGATE = os.path.join(os.environ["UPGATE_BUILD"], "upgate")
 WAIT_S = 60
 UNFINISHED = 1 << 5  # UG_GAP_UNFINISHED
 sys.dont_write_bytecode = True
+import needs  # noqa: E402
+import plants  # noqa: E402
 
 HANG = """
 import os, time
@@ -34,22 +33,6 @@ while time.monotonic() < end:
     sum(range(1000))
 os.read(ends[0], 1)
 """
-
-
-def plants():
-    loader = importlib.machinery.SourceFileLoader("plants", os.path.join(SOURCE, "ci", "plants"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("plants", loader))
-    loader.exec_module(module)
-    return module
-
-
-def skipped():
-    if not os.access(UPGATE, os.X_OK):
-        return "no program at " + UPGATE
-    checks = {c["id"]: c for c in json.loads(subprocess.run([UPGATE, "doctor", "--json"], stdout=subprocess.PIPE).stdout)["checks"]}
-    if checks["capture"]["status"] == "missing":
-        return "nothing can be recorded here: " + checks["capture"]["found"]
-    return None
 
 
 def upgate(*words):
@@ -85,7 +68,7 @@ def left_in(folder):
 
 
 def test_a_stall_and_its_culprit(folder):
-    plant = plants().Plant("sigstop", 60)
+    plant = plants.load_plants().Plant("sigstop", 60)
     kept = os.path.join(folder, "kept.db")
     try:
         documents = looks(plant.who["victim_pid"], "--window", "3s", "--duration", "8s", "-o", kept)
@@ -200,7 +183,7 @@ def incidents(folder, *words):
 
 
 def test_a_trigger_keeps_what_was_around_it(folder):
-    plant = plants().Plant("sigstop", 60)
+    plant = plants.load_plants().Plant("sigstop", 60)
     words = ("--pid", str(plant.who["victim_pid"]), "--after", "2s")
     try:
         found = incidents(folder, "--trigger", "stall > 30ms", "--duration", "8s", *words)
@@ -252,7 +235,7 @@ def test_bad_input(folder):
 
 
 def main():
-    why = skipped()
+    why = needs.lacks()
     if why:
         print("skipped: " + why)
         return 77

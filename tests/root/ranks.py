@@ -12,6 +12,9 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+import needs  # noqa: E402
+
 BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
 UPGATE = os.path.join(BUILD, "upgate")
 PYTHON = os.path.join(SOURCE, "envs", "candidate", "bin", "python")
@@ -25,18 +28,7 @@ while True:
 
 
 def skipped():
-    if not os.access(UPGATE, os.X_OK):
-        return "no program at " + UPGATE
-    checks = {c["id"]: c for c in json.loads(subprocess.run([UPGATE, "doctor", "--json"], stdout=subprocess.PIPE).stdout)["checks"]}
-    if checks["capture"]["status"] == "missing":
-        return "nothing can be recorded here: " + checks["capture"]["found"]
-    if checks["kernel-symbols"]["status"] != "ok":
-        return "kernel functions have no names here: " + checks["kernel-symbols"]["found"]
-    if not os.path.exists(PYTHON):
-        return "no Python environment at envs/candidate"
-    with open("/proc/meminfo", encoding="utf-8") as file:
-        available = [int(line.split()[1]) for line in file if line.startswith("MemAvailable:")][0]
-    return "less than 4 GiB of memory are available" if available < 4 << 20 else None
+    return needs.lacks(symbols=True, gib=4) or (None if os.path.exists(PYTHON) else "no Python environment at envs/candidate")
 
 
 class Job:

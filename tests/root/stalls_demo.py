@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True
+import needs  # noqa: E402
+
 BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
 UPGATE = os.path.join(BUILD, "upgate")
 SECONDS, GIB = 6, 1
@@ -16,19 +19,9 @@ ATTEMPTS = 3  # 20 looks an attempt; on a machine that starves the agent there m
 
 
 def skipped():
-    if not os.access(UPGATE, os.X_OK):
-        return "no program at " + UPGATE
-    doctor = subprocess.run([UPGATE, "doctor", "--json"], stdout=subprocess.PIPE)
-    checks = {check["id"]: check for check in json.loads(doctor.stdout)["checks"]}
-    if checks["capture"]["status"] == "missing":
-        return "nothing can be recorded here: " + checks["capture"]["found"]
-    if checks["kernel-symbols"]["status"] != "ok":
-        return "kernel functions have no names here: " + checks["kernel-symbols"]["found"]
     if subprocess.run([python(), "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode:
         return "no numpy for " + python()
-    with open("/proc/meminfo") as file:
-        available = [int(line.split()[1]) for line in file if line.startswith("MemAvailable:")][0]
-    return "less than 3 GiB of memory are available" if available < 3 << 20 else None
+    return needs.lacks(symbols=True, gib=3)
 
 
 def python():
