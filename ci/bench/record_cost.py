@@ -126,20 +126,23 @@ def children_of(pid):
         return [int(word) for word in file.read().split()]
 
 
-def live(args, _scratch):
-    ranks = [subprocess.Popen([SWITCHER, str(SWITCHES_PER_S // RANKS), str(args.seconds + 30), str(i % os.cpu_count())],
+def live(args, scratch):
+    ranks = [subprocess.Popen([SWITCHER, str(SWITCHES_PER_S // RANKS), str(2 * args.seconds + 60), str(i % os.cpu_count())],
                               stdout=subprocess.DEVNULL) for i in range(RANKS)]
-    process = subprocess.Popen([rig.UPGATE, "stalls", "--live", "--pid", ",".join(str(rank.pid) for rank in ranks), "--format", "json"],
+    pids = ",".join(str(rank.pid) for rank in ranks)
+    alone, _, store = record(scratch, "ranks", pids, args.seconds)  # what of it `upgate record` takes as well
+    waits = rig.query(store, "SELECT count(*) FROM gap")[0][0] / (args.seconds + 3)
+    process = subprocess.Popen([rig.UPGATE, "stalls", "--live", "--pid", pids, "--format", "json"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for _ in range(2):  # it looks at what there is
         if not process.stdout.readline():
             raise SystemExit("upgate stalls --live: %s" % process.stderr.read().decode())
-    pids = [process.pid] + children_of(process.pid)
-    begin, begin_ns = [cpu_ns(pid) for pid in pids], time.monotonic_ns()
+    both = [process.pid] + children_of(process.pid)
+    begin, begin_ns = [cpu_ns(pid) for pid in both], time.monotonic_ns()
     time.sleep(args.seconds)
     took = time.monotonic_ns() - begin_ns
-    shares = [100 * (cpu_ns(pid) - before) / took for pid, before in zip(pids, begin)]
-    memory = sum(peak_mb(pid) for pid in pids)
+    shares = [100 * (cpu_ns(pid) - before) / took for pid, before in zip(both, begin)]
+    memory = sum(peak_mb(pid) for pid in both)
     process.send_signal(signal.SIGINT)
     process.communicate()
     for rank in ranks:
@@ -148,6 +151,8 @@ def live(args, _scratch):
         rig.row("upgate stalls --live beside %d ranks, %d switches/s" % (RANKS, SWITCHES_PER_S), sum(shares), LIVE_CPU_LIMIT_PCT, " %"),
         rig.row("    of it what looks and shows", shares[0], None, " %"),
         rig.row("    peak memory of both", memory, None, " MB"),
+        rig.row("upgate record beside the same", alone, None, " %"),
+        rig.row("    waits of 1 ms and longer a second", waits),
     ]
 
 
