@@ -59,11 +59,13 @@ def spins(end):
     threads = [threading.Thread(target=nests.spin, args=(stop,)) for _ in range(2)]
     for thread in threads:
         thread.start()
+    slept_ns = time.monotonic_ns()
     time.sleep(max(0, end - time.monotonic()))
     frames = sys._current_frames()
     stacks = [{"tid": thread.native_id, "frames": nests.frames_of(frames[thread.ident])} for thread in threads]
+    woke_ns = time.monotonic_ns()
     stop.append(1)
-    return {"stacks": stacks}
+    return {"stacks": stacks, "slept_ns": slept_ns, "woke_ns": woke_ns}
 
 
 def collects(end):
