@@ -5,8 +5,8 @@
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "common/target_file.h"
 
 enum {
     ELF_SEGMENTS_READ_MAX = 512,
@@ -19,7 +19,7 @@ int elf_read(int fd, void *buf, size_t len, uint64_t offset)
     if (len > INT64_MAX || offset > INT64_MAX - len)
         return -ENOEXEC;
     for (size_t done = 0; done < len;) {
-        ssize_t got = pread(fd, (char *)buf + done, len - done, (off_t)(offset + done));
+        ssize_t got = target_file_read(fd, (char *)buf + done, len - done, offset + done);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -40,7 +40,7 @@ int elf_file_open(int fd, struct elf_file *ret)
     if (memcmp(ret->header.e_ident, ELFMAG, SELFMAG) || ret->header.e_ident[EI_CLASS] != ELFCLASS64 ||
         ret->header.e_ident[EI_DATA] != order)
         return -ENOEXEC;
-    if (fstat(fd, &status))
+    if (target_file_status(fd, &status))
         return -EIO;
     ret->bytes = status.st_size > 0 ? (uint64_t)status.st_size : 0;
     return 0;

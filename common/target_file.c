@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of another process. A file is first found without being opened (O_PATH) and looked at; only what is known to
-// be regular is opened for reading.
+// be regular is opened for reading. All of it is done in the process of target_reader.h, as every step may wait for a file system.
+// What lies on a local one is then ours to read. Of any other we get the O_PATH descriptor, which nothing waits for, and it is read there.
 #include "common/target_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "common/strings.h"
-
-enum { TARGET_PATH_MAX = 4096 + 64, TARGET_MOUNTS_MAX = 4 << 20 };
+#include "common/target_reader.h"
 
 static void target_close(int fd)
 {
@@ -27,31 +27,54 @@ static void target_close(int fd)
     errno = code;
 }
 
+// --- in the process that may wait ---------------------------------------------------------------------
+
+// No server and no program answers for these. What is not here is read at arm's length, which costs 20 us a read.
+static bool target_is_local(int fd)
+{
+    static const uint32_t local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,   BTRFS_SUPER_MAGIC,  TMPFS_MAGIC,    RAMFS_MAGIC,
+                                     F2FS_SUPER_MAGIC, SQUASHFS_MAGIC,    OVERLAYFS_SUPER_MAGIC, HUGETLBFS_MAGIC, PROC_SUPER_MAGIC,
+                                     ISOFS_SUPER_MAGIC, EROFS_SUPER_MAGIC_V1, 0x2fc12fc1 /* ZFS */, 0xca451a4e /* bcachefs */};
+    struct statfs status;
+    bool found = false;
+    for (size_t i = 0; fstatfs(fd, &status) == 0 && !found && i < sizeof local / sizeof *local; i++)
+        found = (uint32_t)status.f_type == local[i];
+    return found;
+}
+
 struct target_identity {
     dev_t device;
     ino_t inode;
     bool any_inode;
 };
 
-// What an O_PATH descriptor stands for, if it is a regular file, and the one that is wanted (NULL: any). Takes the
-// descriptor.
-static int target_reopen(int found, int access, const struct target_identity *wanted)
+static int target_open_found(int found, int access)
 {
     char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", found);
+    return open(path, access | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+// Does an O_PATH descriptor stand for a regular file, and for the one that is wanted (NULL: any)?
+static bool target_is_wanted(int found, const struct target_identity *wanted)
+{
     struct stat status;
-    int fd = -1;
-    if (found < 0)
-        return -1;
-    bool known = fstat(found, &status) == 0;
-    bool other = known && wanted && (status.st_dev != wanted->device ||
-                                     (status.st_ino != wanted->inode && !wanted->any_inode));
-    if (known && (other || !S_ISREG(status.st_mode))) {
-        errno = EINVAL;
-    } else if (known) {
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", found);
-        fd = open(path, access | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    }
-    target_close(found);
+    if (found < 0 || fstat(found, &status) != 0)
+        return false;
+    bool other = wanted && (status.st_dev != wanted->device || (status.st_ino != wanted->inode && !wanted->any_inode));
+    errno = EINVAL;
+    return !other && S_ISREG(status.st_mode);
+}
+
+// What may be given away of the file that was found. Takes the descriptor.
+static int target_take(int found, const struct target_identity *wanted)
+{
+    bool good = target_is_wanted(found, wanted);
+    if (good && !target_is_local(found))
+        return found;
+    int fd = good ? target_open_found(found, O_RDONLY) : -1;
+    if (found >= 0)
+        target_close(found);
     return fd;
 }
 
@@ -76,64 +99,24 @@ static int target_walk(int root, const char *path)
     return at;
 }
 
-// A program serves a FUSE mount, perhaps the target, and perhaps it does not answer: who looks up a name there waits for ever,
-// and no signal but SIGKILL ends that. More mounts than are read: there may be one.
-static bool target_sees_fuse(const char *proc, pid_t pid)
-{
-    char path[TARGET_PATH_MAX];
-    size_t len = 0;
-    snprintf(path, sizeof(path), "%s/%d/mountinfo", proc, (int)pid);
-    char *mounts = string_read_file(path, TARGET_MOUNTS_MAX, &len);
-    bool seen = mounts && (len == TARGET_MOUNTS_MAX || strstr(mounts, " - fuse ") || strstr(mounts, " - fuse."));
-    free(mounts);
-    return seen;
-}
-
-int target_file_open(const char *proc, pid_t pid, const char *path)
+static int target_open_inside(const char *proc, pid_t pid, const char *path)
 {
     char root_path[TARGET_PATH_MAX];
     snprintf(root_path, sizeof(root_path), "%s/%d/root", proc, (int)pid);
     int root = open(root_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return -1;
-    // What the kernel knows by heart takes no file system's answer: what is mapped, and what was opened lately.
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_CACHED};
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
     int found = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-    bool asks = found < 0 && (errno == EAGAIN || errno == EINVAL), // EINVAL: before 5.12
-        walks = found < 0 && (errno == ENOSYS || errno == EPERM);  // before 5.6, or filtered in a container
-    if ((asks || walks) && target_sees_fuse(proc, pid)) {
-        errno = EAGAIN;
-    } else if (asks) {
-        how.resolve &= ~(uint64_t)RESOLVE_CACHED;
-        found = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-    } else if (walks) {
+    if (found < 0 && (errno == ENOSYS || errno == EPERM)) // before 5.6, or filtered in a container
         found = target_walk(root, path);
-    }
     target_close(root);
-    return target_reopen(found, O_RDONLY, NULL);
+    return target_take(found, NULL);
 }
 
-int target_file_open_here(const char *path)
+static int target_open_path(const char *path, const struct target_identity *wanted)
 {
-    return target_reopen(open(path, O_PATH | O_CLOEXEC), O_RDONLY, NULL);
-}
-
-int target_file_open_known(const char *path, dev_t device, ino_t inode)
-{
-    return target_reopen(open(path, O_PATH | O_CLOEXEC), O_RDONLY, &(struct target_identity){device, inode, false});
-}
-
-// All memory files are on one device of the kernel's, which nobody can mount.
-int target_file_open_memory(int directory, const char *name)
-{
-    struct stat status;
-    int own = memfd_create("upgate-probe", MFD_CLOEXEC);
-    bool known = own >= 0 && fstat(own, &status) == 0;
-    if (own >= 0)
-        target_close(own);
-    return known ? target_reopen(openat(directory, name, O_PATH | O_CLOEXEC), O_RDWR,
-                                 &(struct target_identity){status.st_dev, 0, true})
-                 : -1;
+    return target_take(open(path, O_PATH | O_CLOEXEC), wanted);
 }
 
 static bool target_is_deleted(const char *path)
@@ -142,14 +125,149 @@ static bool target_is_deleted(const char *path)
     return len > mark && !strcmp(path + len - mark, " (deleted)");
 }
 
-int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path)
+static int target_open_mapped(const struct target_question *question)
 {
     char mapped[TARGET_PATH_MAX];
-    snprintf(mapped, sizeof(mapped), "%s/%d/map_files/%llx-%llx", proc, (int)pid, (unsigned long long)begin,
-             (unsigned long long)end);
-    int fd = target_file_open_here(mapped);
+    snprintf(mapped, sizeof(mapped), "%s/%d/map_files/%llx-%llx", question->proc, (int)question->pid,
+             (unsigned long long)question->begin, (unsigned long long)question->end);
+    int fd = target_open_path(mapped, NULL);
     // No check of the inode: overlayfs shows another one in maps. A replaced file says "(deleted)".
-    if (fd >= 0 || path[0] != '/' || target_is_deleted(path))
+    if (fd >= 0 || question->path[0] != '/' || target_is_deleted(question->path))
         return fd;
-    return target_file_open(proc, pid, path);
+    return target_open_inside(question->proc, question->pid, question->path);
+}
+
+// One file stays open between the reads of it.
+static ssize_t target_read(const struct target_question *question, int found, char *bytes)
+{
+    static int open_fd = -1;
+    static struct stat open_status;
+    struct stat status;
+    if (fstat(found, &status) != 0)
+        return -1;
+    if (open_fd < 0 || status.st_dev != open_status.st_dev || status.st_ino != open_status.st_ino) {
+        if (open_fd >= 0)
+            close(open_fd);
+        open_fd = target_open_found(found, O_RDONLY);
+        open_status = status;
+    }
+    return open_fd < 0 ? -1 : pread(open_fd, bytes, question->len, (off_t)question->offset);
+}
+
+static void target_serve_question(const struct target_question *question, int fd, struct target_answer *ret)
+{
+    static char bytes[TARGET_READ_MAX];
+    const struct target_identity wanted = {question->device, question->inode, false};
+    errno = EINVAL;
+    switch (question->what) {
+    case TARGET_OPEN: ret->fd = target_open_inside(question->proc, question->pid, question->path); break;
+    case TARGET_OPEN_MAPPED: ret->fd = target_open_mapped(question); break;
+    case TARGET_OPEN_HERE: ret->fd = target_open_path(question->path, NULL); break;
+    case TARGET_OPEN_KNOWN: ret->fd = target_open_path(question->path, &wanted); break;
+    case TARGET_READ:
+        ret->result = target_read(question, fd, bytes);
+        ret->bytes = bytes;
+        ret->code = errno;
+        return;
+    }
+    ret->result = ret->fd < 0 ? -1 : 0;
+    ret->code = errno;
+}
+
+// --- in the process that must not ----------------------------------------------------------------------
+
+void target_file_start(void (*prepare)(void))
+{
+    target_reader_start(target_serve_question, prepare);
+}
+
+char *target_file_silent(void)
+{
+    return target_reader_silent();
+}
+
+static int target_ask(const struct target_question *question)
+{
+    int fd = -1;
+    return target_reader_ask(target_serve_question, question, -1, &fd, NULL) < 0 ? -1 : fd;
+}
+
+static bool target_fits(struct target_question *question, const char *proc, const char *path)
+{
+    int proc_len = snprintf(question->proc, sizeof question->proc, "%s", proc);
+    int path_len = snprintf(question->path, sizeof question->path, "%s", path);
+    errno = ENAMETOOLONG;
+    return proc_len < (int)sizeof question->proc && path_len < (int)sizeof question->path;
+}
+
+int target_file_open(const char *proc, pid_t pid, const char *path)
+{
+    struct target_question question = {.what = TARGET_OPEN, .pid = pid};
+    return target_fits(&question, proc, path) ? target_ask(&question) : -1;
+}
+
+int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path, dev_t device)
+{
+    struct target_question question = {
+        .what = TARGET_OPEN_MAPPED, .pid = pid, .begin = begin, .end = end, .device = device};
+    return target_fits(&question, proc, path) ? target_ask(&question) : -1;
+}
+
+int target_file_open_here(const char *path, dev_t device)
+{
+    struct target_question question = {.what = TARGET_OPEN_HERE, .device = device};
+    return target_fits(&question, "", path) ? target_ask(&question) : -1;
+}
+
+int target_file_open_known(const char *path, dev_t device, ino_t inode)
+{
+    struct target_question question = {.what = TARGET_OPEN_KNOWN, .device = device, .inode = inode};
+    return target_fits(&question, "", path) ? target_ask(&question) : -1;
+}
+
+// All memory files are on one device of the kernel's, which nobody can mount.
+int target_file_open_memory(int directory, const char *name)
+{
+    struct stat status;
+    int own = memfd_create("upgate-probe", MFD_CLOEXEC), fd = -1;
+    bool known = own >= 0 && fstat(own, &status) == 0;
+    if (own >= 0)
+        target_close(own);
+    int found = known ? openat(directory, name, O_PATH | O_CLOEXEC) : -1;
+    if (target_is_wanted(found, &(struct target_identity){status.st_dev, 0, true}))
+        fd = target_open_found(found, O_RDWR);
+    if (found >= 0)
+        target_close(found);
+    return fd;
+}
+
+ssize_t target_file_read(int fd, void *buf, size_t len, uint64_t offset)
+{
+    struct stat status;
+    ssize_t got = pread(fd, buf, len, (off_t)offset);
+    if (got >= 0 || errno != EBADF || target_file_status(fd, &status))
+        return got;
+    size_t done = 0;
+    do {
+        struct target_question question = {.what = TARGET_READ, .device = status.st_dev, .offset = offset + done};
+        question.len = len - done < TARGET_READ_MAX ? len - done : TARGET_READ_MAX;
+        got = target_reader_ask(target_serve_question, &question, fd, NULL, (char *)buf + done);
+        done += got > 0 ? (size_t)got : 0;
+    } while (got > 0 && done < len);
+    return done ? (ssize_t)done : got;
+}
+
+int target_file_status(int fd, struct stat *ret)
+{
+    struct statx status;
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &status))
+        return errno == ENOSYS || errno == EPERM ? fstat(fd, ret) : -1; // filtered in an old container
+    *ret = (struct stat){.st_dev = makedev(status.stx_dev_major, status.stx_dev_minor),
+                         .st_ino = status.stx_ino,
+                         .st_mode = status.stx_mode,
+                         .st_nlink = status.stx_nlink,
+                         .st_uid = status.stx_uid,
+                         .st_size = (off_t)status.stx_size,
+                         .st_mtim = {status.stx_mtime.tv_sec, status.stx_mtime.tv_nsec}};
+    return 0;
 }

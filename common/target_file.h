@@ -1,25 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of another process, which is not trusted: what it maps, and what stands in its directories. The one place
-// where such are opened: never outside the root of that process, regular files only, and without ever waiting (a FIFO)
-// or starting anything (a device). What is refused is not opened even for a moment. All functions return a descriptor for
-// reading, or -1 with errno.
+// where such are opened and read: never outside the root of that process, regular files only, and without ever waiting: for a FIFO,
+// or for a file system that does not answer (target_reader.h). What is refused is not opened even for a moment, and nothing is started
+// (a device). The functions that open return a descriptor for target_file_read and target_file_status, or -1 with errno; EAGAIN: a
+// file system does not answer. device: where the file lies, as maps has it; 0: not known.
 #ifndef UPGATE_COMMON_TARGET_FILE_H
 #define UPGATE_COMMON_TARGET_FILE_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
-// A path as the process sees it; symbolic links are resolved inside its root. proc: "/proc", but for tests. Where the process has
-// FUSE mounts, a name that the kernel would have to ask for is not looked up: -1, EAGAIN.
+// A path as the process sees it; symbolic links are resolved inside its root. proc: "/proc", but for tests.
 int target_file_open(const char *proc, pid_t pid, const char *path);
 // The file mapped at begin to end; by its path where the kernel does not let us ask for the mapping.
-int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path);
+int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path, dev_t device);
 // A path of ours, or a link of /proc such as PID/exe.
-int target_file_open_here(const char *path);
+int target_file_open_here(const char *path, dev_t device);
 // A path of ours that may be the file with this identity, and may be any other.
 int target_file_open_known(const char *path, dev_t device, ino_t inode);
 // A link of /proc/PID/fd, if it is a memory file (memfd_create), for reading and writing: a target can give any file that
-// it can bind somewhere the name of one.
+// it can bind somewhere the name of one. Read as any descriptor is.
 int target_file_open_memory(int directory, const char *name);
+
+// As pread(2), of any descriptor; as much as there is.
+ssize_t target_file_read(int fd, void *buf, size_t len, uint64_t offset);
+// As fstat(2), of any descriptor, by what is known of it: type, identity, size, times, owner, links.
+int target_file_status(int fd, struct stat *ret);
+// The last file whose file system did not answer within a second, or NULL. The caller's.
+char *target_file_silent(void);
+// The process that waits for file systems is forked now, not at the first use. prepare: called in it (NULL: nothing), to give up
+// what it need not have; system calls only.
+void target_file_start(void (*prepare)(void));
 
 #endif

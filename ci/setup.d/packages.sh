@@ -6,7 +6,7 @@
 packages_build=(
     build-essential cmake ninja-build pkg-config
     libsqlite3-dev sqlite3 libyaml-dev libjansson-dev libelf-dev libdw-dev
-    libiberty-dev liblzma-dev libmicrohttpd-dev libcurl4-openssl-dev
+    libfuse3-dev libiberty-dev liblzma-dev libmicrohttpd-dev libcurl4-openssl-dev
     node-d3 libjs-jquery libjs-jquery-datatables
     python3 python3-dev python3-venv python3-pip python3-psutil libxml2-utils procps util-linux xz-utils binutils
     clang libclang-rt-dev libbpf-dev tzdata

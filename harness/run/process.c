@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 #include "common/proc.h"
 #include "common/strings.h"
 
@@ -129,28 +129,6 @@ int process_follow_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids,
 
 // --- a process of ours that outlives us -----------------------------------------------------------
 
-static void process_close_from(int first)
-{
-    // Linux 5.9; older kernels and filters of containers refuse it.
-    if (close_range((unsigned)first, ~0u, 0) == 0)
-        return;
-    DIR *dir = opendir("/proc/self/fd");
-    struct dirent *entry;
-    while (dir && (entry = readdir(dir))) {
-        int fd = atoi(entry->d_name);
-        if (fd >= first && fd != dirfd(dir))
-            close(fd);
-    }
-    if (dir) {
-        closedir(dir);
-        return;
-    }
-    struct rlimit limit;
-    int end = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1 << 20 ? (int)limit.rlim_cur : 1 << 20;
-    for (int fd = first; fd < end; fd++)
-        close(fd);
-}
-
 int process_detach(const char *name, int fd)
 {
     setsid();
@@ -159,7 +137,7 @@ int process_detach(const char *name, int fd)
         signal(sig, SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
     dup2(fd, 3);
-    process_close_from(4);
+    descriptors_close_from(4);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++)
         dup2(null, i);

@@ -55,12 +55,24 @@ class Target:
         self.process.stdout.close()
 
 
+def family(pid):
+    """A process and who reads files for it: (pid...)."""
+    found = [pid]
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/children" % (pid, task)) as file:
+            found += map(int, file.read().split())
+    return found
+
+
 def cpu_ns(pid):
-    with open("/proc/%d/schedstat" % pid) as file:
-        return int(file.read().split()[0])
+    total = 0
+    for one in family(pid):
+        with open("/proc/%d/schedstat" % one) as file:
+            total += int(file.read().split()[0])
+    return total
 
 
-def record(target, seconds=SECONDS, cpu_limit_pct=CPU_LIMIT_PCT, with_pid=False):
+def record(target, seconds=SECONDS, cpu_limit_pct=CPU_LIMIT_PCT, with_pids=False):
     """Records; its share of a core once it has settled, its peak memory, and how long after its deadline it ended."""
     store = os.path.join(target.directory, "run.db")
     for ending in ("", "-wal", "-shm"):
@@ -78,6 +90,7 @@ def record(target, seconds=SECONDS, cpu_limit_pct=CPU_LIMIT_PCT, with_pid=False)
         settled_ns, settled = cpu_ns(recorder.pid), time.monotonic()
         time.sleep(max(0, begin_ns / 1e9 + seconds - 0.3 - time.monotonic()))
         share = 100 * (cpu_ns(recorder.pid) - settled_ns) / 1e9 / (time.monotonic() - settled)
+        pids = family(recorder.pid)
         with open("/proc/%d/status" % recorder.pid) as file:
             memory_kb = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
         out, err = recorder.communicate(timeout=WAIT_S)
@@ -94,7 +107,7 @@ def record(target, seconds=SECONDS, cpu_limit_pct=CPU_LIMIT_PCT, with_pid=False)
     ledger = query(store, "SELECT producer, seen, kept, dropped FROM ledger WHERE producer LIKE 'bpf.%'")
     assert len(ledger) == 6 and all(seen == kept + dropped for _, seen, kept, dropped in ledger), ledger
     assert query(store, "PRAGMA integrity_check") == [("ok",)]
-    return (store, recorder.pid) if with_pid else store
+    return (store, pids) if with_pids else store
 
 
 def query(store, sql):
@@ -225,9 +238,9 @@ class Witness:
                     self.seen.append((os.fstat(fd).st_ino, pid))
                     os.close(fd)
 
-    def opened_by(self, pid):
+    def opened_by(self, pids):
         time.sleep(0.3)  # events come at once; the thread may not
-        return {inode for inode, who in self.seen if who == pid}
+        return {inode for inode, who in self.seen if who in pids}
 
 
 def jail(directory, decoys, tell):
@@ -300,8 +313,8 @@ def test_nothing_outside_its_root(directory):
         assert ready, "the jail did not come up"
         inside = "/proc/%d/root/inside.so" % pid
         witness = Witness(inside, *forbidden)
-        store, recorder = record(Jail(directory, pid), seconds=4, cpu_limit_pct=None, with_pid=True)
-        opened = witness.opened_by(recorder)
+        store, recorders = record(Jail(directory, pid), seconds=4, cpu_limit_pct=None, with_pids=True)
+        opened = witness.opened_by(recorders)
         assert os.stat(inside).st_ino in opened, "the witness saw nothing: %s" % witness.seen
         names = {os.stat(path).st_ino: path for path in forbidden}
         assert not opened & set(names), "opened: %s" % [names[inode] for inode in opened & set(names)]
@@ -309,6 +322,43 @@ def test_nothing_outside_its_root(directory):
     finally:
         os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+# --- what does not answer -----------------------------------------------------------------------------
+
+
+def test_a_file_system_that_does_not_answer(directory):
+    """The target's own program lies on it. While it answers its functions have names; when it does not, everything else is there."""
+    server_program = os.path.join(BUILD, "tests/root/slow_mount")
+    if not os.path.exists(server_program):
+        raise Skip("built without libfuse3")
+    if not os.path.exists("/dev/fuse"):
+        raise Skip("no FUSE here")
+    mounted = os.path.join(directory, "mounted")
+    os.mkdir(mounted)
+    server = subprocess.Popen([server_program, TARGET, mounted])
+    target = None
+    names = "SELECT count(*) FROM frame WHERE module = 'file' AND name IN ('nap', 'nap_anywhere', 'stacks_thread')"
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while not os.path.exists(os.path.join(mounted, "file")):
+            assert server.poll() is None and time.monotonic() < deadline, "it was not mounted"
+            time.sleep(0.02)
+        target = Target(directory, "stacks", 100, 2, program=os.path.join(mounted, "file"))
+        store = record(target, seconds=3, cpu_limit_pct=None)
+        assert query(store, names)[0][0] > 0, query(store, "SELECT name, module FROM frame LIMIT 20")
+        server.send_signal(signal.SIGSTOP)
+        store = record(target, seconds=5, cpu_limit_pct=None)
+        assert query(store, names)[0][0] == 0 and gaps(store) > 100
+        assert query(store, "SELECT count(*) FROM frame WHERE module = 'file'")[0][0] > 0  # where, though not what
+        missing = query(store, "SELECT missing FROM recording")[0][0]
+        assert "/file' did not answer" in missing, missing
+    finally:
+        server.kill()
+        server.wait()
+        if target:
+            target.end()
+        subprocess.run(["umount", "-l", mounted], check=True)
 
 
 # --- main -------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 #include "common/target_file.h"
 #include "tests/unit/runner.h"
@@ -57,7 +58,7 @@ static void check_open(pid_t pid, const char *path, const char *want)
 {
     char text[64] = "";
     int fd = target_file_open("/proc", pid, path);
-    if (fd >= 0 && read(fd, text, sizeof text - 1) < 0)
+    if (fd >= 0 && target_file_read(fd, text, sizeof text - 1, 0) < 0)
         runner_fail(__FILE__, __LINE__, "'%s' cannot be read", path);
     CHECK_STR(fd < 0 ? "refused" : text, want);
     if (fd >= 0)
@@ -104,7 +105,7 @@ static void test_root(int filtered)
     check_open(pid, "/loop", "refused");
     check_open(pid, "/a", "refused");
     char *fifo = xasprintf("%s/fifo", test_dir);
-    CHECK_INT(target_file_open_here(fifo), -1);
+    CHECK_INT(target_file_open_here(fifo, 0), -1);
     CHECK_INT(errno, EINVAL);
     alarm(0);
     kill(pid, SIGKILL);
@@ -158,8 +159,16 @@ TEST(a_file_system_that_does_not_answer_holds_nobody_up)
         test_dead_mount(ready[1]);
     CHECK_INT(read(ready[0], &byte, 1), 1);
     pid_t opener = byte == 'y' ? fork() : -1;
-    if (opener == 0) // only SIGKILL ends one that waits
-        _exit(target_file_open("/proc", pid, "/tmp/perf-1.map") < 0 && errno == EAGAIN ? 0 : 1);
+    if (opener == 0) { // only SIGKILL ends one that waits
+        int64_t begin_ns = clock_monotonic_ns();
+        bool refused = target_file_open("/proc", pid, "/tmp/perf-1.map") < 0 && errno == EAGAIN;
+        int64_t then_ns = clock_monotonic_ns();
+        for (int i = 0; i < 1000; i++) // it is not asked again at once
+            refused = refused && target_file_open("/proc", pid, "/tmp/perf-1.map") < 0 && errno == EAGAIN;
+        bool briefly = clock_monotonic_ns() - then_ns < then_ns - begin_ns;
+        int known = target_file_open_here("/proc/self/exe", 1); // of another device
+        _exit(refused && briefly && known >= 0 ? 0 : 1);
+    }
     int status = -1;
     for (int i = 0; opener > 0 && i < 1000 && waitpid(opener, &status, WNOHANG) == 0; i++)
         usleep(20000);
@@ -170,6 +179,54 @@ TEST(a_file_system_that_does_not_answer_holds_nobody_up)
     if (byte != 'y')
         runner_skip("no FUSE can be mounted here");
     CHECK_INT(status, 0);
+}
+
+// sysfs: not among those of which it is known that nobody else answers for them.
+TEST(what_is_not_known_to_be_local_is_read_at_arms_length)
+{
+    char want[4096], got[4096], byte;
+    struct stat here, status;
+    const char *path = "/sys/devices/system/cpu/online";
+    int direct = open(path, O_RDONLY);
+    ssize_t bytes = direct < 0 ? -1 : pread(direct, want, sizeof want, 0);
+    if (bytes <= 1)
+        runner_skip("no sysfs here");
+    int fd = target_file_open_here(path, 0);
+    CHECK(fd >= 0);
+    CHECK(pread(fd, &byte, 1, 0) < 0 && errno == EBADF);
+    CHECK_INT(target_file_read(fd, got, sizeof got, 0), bytes);
+    CHECK(memcmp(got, want, (size_t)bytes) == 0);
+    CHECK_INT(target_file_read(fd, got, sizeof got, 1), bytes - 1);
+    CHECK_INT(target_file_read(fd, got, sizeof got, (uint64_t)bytes), 0);
+    CHECK(fstat(direct, &here) == 0 && target_file_status(fd, &status) == 0);
+    CHECK(status.st_dev == here.st_dev && status.st_ino == here.st_ino && status.st_mode == here.st_mode);
+}
+
+static pid_t test_reader(void) // who waits for file systems on our behalf
+{
+    char path[64], text[64] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) >= 0);
+    close(fd);
+    return (pid_t)atoi(text);
+}
+
+TEST(who_reads_is_replaced_when_it_was_killed_and_ends_with_us)
+{
+    int fd = target_file_open_here("/proc/self/exe", 0);
+    pid_t reader = test_reader();
+    CHECK(fd >= 0 && reader > 0);
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), -1); // nobody's who waits for any child
+    CHECK_INT(kill(reader, SIGKILL), 0);
+    CHECK_INT(waitpid(reader, NULL, __WCLONE), reader);
+    CHECK(target_file_open_here("/proc/self/exe", 0) >= 0);
+    CHECK(test_reader() > 0 && test_reader() != reader);
+    pid_t other = fork();
+    if (other == 0) // one of its own
+        _exit(target_file_open_here("/proc/self/exe", 0) >= 0 && test_reader() != reader ? 0 : 1);
+    int status = 1;
+    CHECK(waitpid(other, &status, 0) == other && status == 0);
 }
 
 TEST(another_file_at_the_path_is_not_opened)

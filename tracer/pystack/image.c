@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/elf.h"
+#include "common/target_file.h"
 #include "tracer/pystack/layout.h"
 #include "tracer/pystack/machine.h"
 
@@ -178,7 +179,7 @@ int image_version(int fd, int minor, char *ret, size_t ret_size)
     char *bytes = malloc(chunk);
     int code = bytes ? -ENOENT : -ENOMEM;
     for (uint64_t at = 0; at < FILE_MAX && code == -ENOENT; at += chunk - overlap) {
-        ssize_t got = pread(fd, bytes, chunk, (off_t)at);
+        ssize_t got = target_file_read(fd, bytes, chunk, at);
         if (got <= (ssize_t)overlap)
             break;
         const char *p = bytes, *end = bytes + got;

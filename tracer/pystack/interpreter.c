@@ -22,6 +22,7 @@
 
 struct candidate {
     uint64_t start, end, offset; // its first mapping
+    dev_t device;
     bool is_executable;
     char path[PATH_MAX];
 };
@@ -76,6 +77,7 @@ static void take_mapping(const struct proc_mapping *mapping, const char *exe, st
     *candidate = (struct candidate){.start = mapping->begin,
                                     .end = mapping->end,
                                     .offset = mapping->offset,
+                                    .device = mapping->device,
                                     .is_executable = is_executable};
     memcpy(candidate->path, path, len);
 }
@@ -109,8 +111,8 @@ static int open_candidate(pid_t tgid, const struct candidate *candidate)
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)tgid);
     return candidate->is_executable
-               ? target_file_open_here(path)
-               : target_file_open_mapped("/proc", tgid, candidate->start, candidate->end, candidate->path);
+               ? target_file_open_here(path, candidate->device)
+               : target_file_open_mapped("/proc", tgid, candidate->start, candidate->end, candidate->path, candidate->device);
 }
 
 // From 3.11 the version stands in the process's memory, before in the file.

@@ -46,7 +46,8 @@ void python_data_find(uint32_t tgid, struct python_data *ret)
     while (proc_maps_next(&maps, &one)) {
         const char *base = one.offset ? NULL : strrchr(one.path, '/');
         if (base && (strncmp(base + 1, "python", 6) == 0 || strncmp(base + 1, "libpython", 9) == 0))
-            python_data_add(ret, target_file_open_mapped("/proc", (pid_t)tgid, one.begin, one.end, one.path), one.begin);
+            python_data_add(ret, target_file_open_mapped("/proc", (pid_t)tgid, one.begin, one.end, one.path, one.device),
+                            one.begin);
     }
     proc_maps_close(&maps);
 }

@@ -13,7 +13,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "common/target_file.h"
 #include "tracer/record/children.h"
+#include "tracer/record/privileges.h"
 #include "tracer/record/recorder.h"
 #include "tracer/record/task_proc.h"
 
@@ -72,6 +74,15 @@ static char *recorder_missing_json(const struct recorder *recorder)
         char *text = xasprintf("python: %s", refused);
         json_array_append_new(list, json_string(text));
         free(text);
+    }
+    char *silent = target_file_silent();
+    if (silent) {
+        string_make_plain(silent, strlen(silent));
+        char *text = xasprintf("names: the file system of '%s' did not answer within a second: functions of the files there have "
+                               "no names", silent);
+        json_array_append_new(list, json_string(text));
+        free(text);
+        free(silent);
     }
     char *text = json_dumps(list, JSON_COMPACT);
     json_decref(list);
@@ -181,11 +192,19 @@ static int recorder_start_gpu(struct recorder *recorder, const struct recorder_o
     return rc ? error_set(err, rc, "%s", own.text) : 0;
 }
 
+// Who waits for the target's file systems needs no more than the recorder once it has attached.
+static void recorder_files_prepare(void)
+{
+    struct error err;
+    privileges_drop(&err);
+}
+
 int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
                    struct error *err)
 {
     struct recorder *recorder = xcalloc(1, sizeof *recorder);
     uint32_t sample_hz = opts->sample_hz == UINT32_MAX ? 0 : opts->sample_hz ? opts->sample_hz : RECORDER_SAMPLE_HZ;
+    target_file_start(recorder_files_prepare);
     recorder->store = store;
     recorder->threshold_ns = opts->threshold_ns ? opts->threshold_ns : RECORDER_THRESHOLD_NS;
     recorder->begin_ns = clock_monotonic_ns();

@@ -24,7 +24,7 @@ enum { DEBUG_PATH_MAX = 4096 };
 static int debug_open(const char *path, const char *build_id)
 {
     struct elf_image image;
-    int fd = target_file_open_here(path);
+    int fd = target_file_open_here(path, 0);
     if (fd < 0)
         return -1;
     if (elf_image_read(fd, &image) || strcmp(image.build_id, build_id)) {
@@ -37,8 +37,11 @@ static int debug_open(const char *path, const char *build_id)
 // Whether the path leads us to this very file: in another root it may lead us anywhere.
 static bool debug_is_here(int fd, const char *path)
 {
-    struct stat own, here;
-    return fstat(fd, &own) == 0 && stat(path, &here) == 0 && own.st_dev == here.st_dev && own.st_ino == here.st_ino;
+    struct stat own;
+    int here = target_file_status(fd, &own) == 0 ? target_file_open_known(path, own.st_dev, own.st_ino) : -1;
+    if (here >= 0)
+        close(here);
+    return here >= 0;
 }
 
 static int debug_find(const struct elf_image *image, const struct elf_sections *sections, int image_fd,

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
+#include "common/target_file.h"
 #include "tracer/symbols/debug_file.h"
 
 static const int64_t elf_files_sweep_ns = INT64_C(30000000000);
@@ -105,7 +106,7 @@ static void elf_files_sweep(struct elf_files *files)
     for (uint32_t i = 0; i < files->files_max; i++) {
         struct symbol_file *one = &files->slots[i];
         struct stat status;
-        if (one->generation && one->fd >= 0 && one->used <= files->swept_used && fstat(one->fd, &status) == 0 &&
+        if (one->generation && one->fd >= 0 && one->used <= files->swept_used && target_file_status(one->fd, &status) == 0 &&
             status.st_nlink == 0)
             elf_files_close(files, one);
     }
@@ -116,7 +117,7 @@ static void elf_files_sweep(struct elf_files *files)
 bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct file_ref *ret)
 {
     struct stat status;
-    if (fstat(fd, &status) || !S_ISREG(status.st_mode)) {
+    if (target_file_status(fd, &status) || !S_ISREG(status.st_mode)) {
         close(fd);
         return false;
     }

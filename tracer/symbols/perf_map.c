@@ -11,6 +11,7 @@
 #include "common/search.h"
 #include "common/sort.h"
 #include "common/strings.h"
+#include "common/target_file.h"
 
 enum {
     PERF_CHUNK_BYTES = 64 << 10,
@@ -128,7 +129,7 @@ static uint64_t perf_unread(const struct perf_map *map, uint64_t *ret_from)
 {
     struct stat status;
     *ret_from = map->read_to;
-    if (fstat(map->fd, &status))
+    if (target_file_status(map->fd, &status))
         return 0;
     uint64_t bytes = status.st_size > 0 ? (uint64_t)status.st_size : 0;
     *ret_from = bytes < map->read_to ? 0 : map->read_to;
@@ -161,7 +162,7 @@ bool perf_map_refresh(struct perf_map *map, uint64_t bytes_max)
     char *chunk = xcalloc(1, PERF_CHUNK_BYTES);
     while (map->read_to < PERF_FILE_BYTES_MAX && map->read_to - from < PERF_REFRESH_BYTES &&
            map->count - sorted < PERF_REFRESH_ENTRIES) {
-        ssize_t got = pread(map->fd, chunk, PERF_CHUNK_BYTES, (off_t)map->read_to);
+        ssize_t got = target_file_read(map->fd, chunk, PERF_CHUNK_BYTES, map->read_to);
         if (got <= 0)
             break;
         const char *line = chunk, *end = chunk + got, *newline;
@@ -192,7 +193,7 @@ size_t perf_map_find(const struct perf_map *map, uint64_t address, char *name, s
             found = &map->entries[i];
     if (!found)
         return 0;
-    ssize_t got = pread(map->fd, name, size - 1, found->name);
+    ssize_t got = target_file_read(map->fd, name, size - 1, found->name);
     if (got <= 0)
         return 0;
     const char *newline = memchr(name, '\n', (size_t)got);

@@ -38,7 +38,7 @@ static int proc_checked(int fd, const struct mapping *mapping, bool sure)
     if (fd >= 0 && mapping->build_id)
         same = elf_image_read(fd, &image) == 0 && !strcmp(image.build_id, mapping->build_id);
     else if (fd >= 0 && !sure)
-        same = fstat(fd, &status) == 0 && status.st_ino == mapping->inode && status.st_dev == mapping->device;
+        same = target_file_status(fd, &status) == 0 && status.st_ino == mapping->inode && status.st_dev == mapping->device;
     if (fd >= 0 && !same)
         close(fd);
     return same ? fd : -1;
@@ -49,7 +49,7 @@ int proc_open_mapping(const char *proc, pid_t tgid, bool ended, pid_t parent, co
     int fd = -1;
     // No check of the inode while it is mapped: overlayfs shows another one in maps.
     if (!ended && !mapping->until_ns)
-        fd = proc_checked(target_file_open_mapped(proc, tgid, mapping->start, mapping->end, mapping->path), mapping, true);
+        fd = proc_checked(target_file_open_mapped(proc, tgid, mapping->start, mapping->end, mapping->path, mapping->device), mapping, true);
     if (mapping->path[0] != '/')
         return fd;
     if (fd < 0 && !ended)
@@ -73,7 +73,7 @@ int proc_open_perf_map(const char *proc, pid_t tgid)
     snprintf(inside, sizeof(inside), "/tmp/perf-%d.map", pid ? (int)pid : (int)tgid);
     int fd = target_file_open(proc, tgid, inside);
     // /tmp is everybody's: another user must not choose the names.
-    if (fd >= 0 && (fstat(fd, &status) || (status.st_uid != owner.st_uid && status.st_uid))) {
+    if (fd >= 0 && (target_file_status(fd, &status) || (status.st_uid != owner.st_uid && status.st_uid))) {
         close(fd);
         return -1;
     }

@@ -5,11 +5,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/elf.h"
 #include "common/search.h"
 #include "common/strings.h"
+#include "common/target_file.h"
 
 enum {
     EH_ENTRIES_MAX = 4 << 20,
@@ -93,7 +93,7 @@ static const uint8_t *eh_file_bytes(struct eh_file *file, uint64_t offset, size_
     if (!block->bytes || block->offset != offset - within) {
         if (file->reads++ >= EH_READS_MAX)
             return NULL;
-        ssize_t got = pread(file->fd, block->at, sizeof block->at, (off_t)(offset - within));
+        ssize_t got = target_file_read(file->fd, block->at, sizeof block->at, offset - within);
         block->offset = offset - within;
         block->bytes = got > 0 ? (size_t)got : 0;
     }

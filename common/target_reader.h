@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process of ours that looks up, opens and reads files whose file system may not answer: a dead server's, or one that a program
+// serves which has stopped. Who waits for such can be killed at best, and often not even that; so it is this process that waits, and
+// whoever asks it gives up in time. It is forked at the first question, has nothing open but its end of a socket, and ends when that
+// closes. Safe to use from several threads, one question at a time. Only common/target_file.c asks.
+#ifndef UPGATE_COMMON_TARGET_READER_H
+#define UPGATE_COMMON_TARGET_READER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    TARGET_PATH_MAX = 4096 + 64,
+    TARGET_READ_MAX = 64 << 10, // a message of a socket has room for it
+};
+
+enum target_what { TARGET_OPEN, TARGET_OPEN_MAPPED, TARGET_OPEN_HERE, TARGET_OPEN_KNOWN, TARGET_READ };
+
+struct target_question {
+    enum target_what what;
+    pid_t pid;
+    uint64_t begin, end;
+    dev_t device;
+    ino_t inode;
+    uint64_t offset;
+    size_t len; // at most TARGET_READ_MAX
+    char proc[256], path[TARGET_PATH_MAX];
+};
+
+struct target_answer {
+    ssize_t result;
+    int code;              // errno
+    int fd;                // to be passed on; -1: none
+    const char *bytes;     // `result` of them, of the answering side
+};
+
+// Answers in the process. fd: of the question, or -1; it stays open until the next one.
+typedef void target_serve(const struct target_question *question, int fd, struct target_answer *ret);
+
+// The answer's result, with errno; its fd into ret_fd (NULL: none is expected), its bytes into ret_bytes. -1, EAGAIN: there was no
+// answer within a second, or there was none for another question about this device lately.
+ssize_t target_reader_ask(target_serve *serve, const struct target_question *question, int fd, int *ret_fd, void *ret_bytes);
+// The file of the last question that had no answer in time, "" where only its device is known; NULL: there was none. The caller's.
+char *target_reader_silent(void);
+// Forks it now. prepare (NULL: nothing) is called in it: system calls only.
+void target_reader_start(target_serve *serve, void (*prepare)(void));
+
+#endif
