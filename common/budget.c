@@ -5,12 +5,13 @@
 #include <time.h>
 
 #include "common/clock.h"
+#include "common/target_reader.h"
 
 static int64_t budget_cpu_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec + target_reader_cpu_ns();
 }
 
 bool budget_affords(struct budget *budget)

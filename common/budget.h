@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What work may cost that somebody else can ask for again and again: a share of one CPU, and more for a moment. The
-// owner asks before the work, and what the work took is counted: CPU time of the thread, since wall time would count
-// the times when somebody else had the CPU. One thread.
+// owner asks before the work, and what the work took is counted: CPU time of the thread and of the process that reads files for it, since
+// wall time would count the times when somebody else had the CPU. One thread.
 #ifndef UPGATE_COMMON_BUDGET_H
 #define UPGATE_COMMON_BUDGET_H
 

@@ -23,7 +23,7 @@ int elf_read(int fd, void *buf, size_t len, uint64_t offset)
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return got < 0 ? -EIO : -ENOEXEC;
+            return got == 0 ? -ENOEXEC : errno == EAGAIN ? -EAGAIN : -EIO;
         done += (size_t)got;
     }
     return 0;

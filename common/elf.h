@@ -3,7 +3,7 @@
 // gives a short read, never SIGBUS. Every size and count of the file is doubted: it may belong to a traced process. Not
 // libelf: it holds whole tables, and touched 95 MB for the symbols of one libtorch_cpu.so (434 MB, 605,884 symbols: elf_getdata
 // of .symtab, .dynsym and their strings, getrusage), read or mapped; a mapped file that its owner cuts short ends the reader.
-// Functions return 0, -ENOEXEC: it is no such file, or ends before; -EIO: it cannot be read.
+// Functions return 0, -ENOEXEC: it is no such file, or ends before; -EIO: it cannot be read; -EAGAIN: its file system does not answer now.
 #ifndef UPGATE_COMMON_ELF_H
 #define UPGATE_COMMON_ELF_H
 

@@ -7,17 +7,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/kcmp.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "common/strings.h"
 #include "common/target_reader.h"
 
 static void target_close(int fd)
@@ -29,16 +31,15 @@ static void target_close(int fd)
 
 // --- in the process that may wait ---------------------------------------------------------------------
 
-// No server and no program answers for these. What is not here is read at arm's length, which costs 20 us a read.
-static bool target_is_local(int fd)
+// No server and no program answers for these, unless their disk is one (nbd, a loop over NFS). What is not here is read at arm's length, which costs 20 us a read.
+static bool target_is_local(uint32_t type)
 {
     static const uint32_t local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,   BTRFS_SUPER_MAGIC,  TMPFS_MAGIC,    RAMFS_MAGIC,
-                                     F2FS_SUPER_MAGIC, SQUASHFS_MAGIC,    OVERLAYFS_SUPER_MAGIC, HUGETLBFS_MAGIC, PROC_SUPER_MAGIC,
+                                     F2FS_SUPER_MAGIC, SQUASHFS_MAGIC,    OVERLAYFS_SUPER_MAGIC, HUGETLBFS_MAGIC,
                                      ISOFS_SUPER_MAGIC, EROFS_SUPER_MAGIC_V1, 0x2fc12fc1 /* ZFS */, 0xca451a4e /* bcachefs */};
-    struct statfs status;
     bool found = false;
-    for (size_t i = 0; fstatfs(fd, &status) == 0 && !found && i < sizeof local / sizeof *local; i++)
-        found = (uint32_t)status.f_type == local[i];
+    for (size_t i = 0; !found && i < sizeof local / sizeof *local; i++)
+        found = type == local[i];
     return found;
 }
 
@@ -66,13 +67,17 @@ static bool target_is_wanted(int found, const struct target_identity *wanted)
     return !other && S_ISREG(status.st_mode);
 }
 
-// What may be given away of the file that was found. Takes the descriptor.
+// What may be given away of the file that was found. Takes the descriptor. Nothing of /proc: to read there may be to take (kmsg).
 static int target_take(int found, const struct target_identity *wanted)
 {
-    bool good = target_is_wanted(found, wanted);
-    if (good && !target_is_local(found))
-        return found;
-    int fd = good ? target_open_found(found, O_RDONLY) : -1;
+    struct statfs system;
+    int fd = -1;
+    if (target_is_wanted(found, wanted) && fstatfs(found, &system) == 0) {
+        if (system.f_type != PROC_SUPER_MAGIC && !target_is_local((uint32_t)system.f_type))
+            return found;
+        errno = EINVAL;
+        fd = system.f_type == PROC_SUPER_MAGIC ? -1 : target_open_found(found, O_RDONLY);
+    }
     if (found >= 0)
         target_close(found);
     return fd;
@@ -137,40 +142,67 @@ static int target_open_mapped(const struct target_question *question)
     return target_open_inside(question->proc, question->pid, question->path);
 }
 
-// One file stays open between the reads of it.
+// All memory files are on one device of the kernel's, which nobody can mount.
+static int target_open_memory(int directory, const char *name)
+{
+    struct stat status;
+    int own = memfd_create("upgate-probe", MFD_CLOEXEC), fd = -1;
+    bool known = own >= 0 && fstat(own, &status) == 0;
+    if (own >= 0)
+        target_close(own);
+    int found = known ? openat(directory, name, O_PATH | O_CLOEXEC) : -1;
+    if (target_is_wanted(found, &(struct target_identity){status.st_dev, 0, true}))
+        fd = target_open_found(found, O_RDWR);
+    if (found >= 0)
+        target_close(found);
+    return fd;
+}
+
+// One file stays open between the reads of it. The same is what the same descriptor of who asks stands for: an inode's number may be
+// two files' where a program makes them up.
 static ssize_t target_read(const struct target_question *question, int found, char *bytes)
 {
-    static int open_fd = -1;
-    static struct stat open_status;
-    struct stat status;
-    if (fstat(found, &status) != 0)
-        return -1;
-    if (open_fd < 0 || status.st_dev != open_status.st_dev || status.st_ino != open_status.st_ino) {
+    static int open_fd = -1, open_found = -1;
+    if (open_found < 0 || syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, open_found, found) != 0) {
         if (open_fd >= 0)
             close(open_fd);
+        if (open_found >= 0)
+            close(open_found);
+        open_found = dup(found);
         open_fd = target_open_found(found, O_RDONLY);
-        open_status = status;
     }
     return open_fd < 0 ? -1 : pread(open_fd, bytes, question->len, (off_t)question->offset);
 }
 
+static ssize_t target_text(const struct target_question *question, char *bytes)
+{
+    int fd = open(question->path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : pread(fd, bytes, question->len, (off_t)question->offset);
+    if (fd >= 0)
+        target_close(fd);
+    return got;
+}
+
 static void target_serve_question(const struct target_question *question, int fd, struct target_answer *ret)
 {
-    static char bytes[TARGET_READ_MAX];
+    static _Alignas(struct stat) char bytes[TARGET_READ_MAX];
     const struct target_identity wanted = {question->device, question->inode, false};
     errno = EINVAL;
+    ret->bytes = bytes;
     switch (question->what) {
     case TARGET_OPEN: ret->fd = target_open_inside(question->proc, question->pid, question->path); break;
     case TARGET_OPEN_MAPPED: ret->fd = target_open_mapped(question); break;
     case TARGET_OPEN_HERE: ret->fd = target_open_path(question->path, NULL); break;
     case TARGET_OPEN_KNOWN: ret->fd = target_open_path(question->path, &wanted); break;
-    case TARGET_READ:
-        ret->result = target_read(question, fd, bytes);
-        ret->bytes = bytes;
-        ret->code = errno;
-        return;
+    case TARGET_OPEN_MEMORY: ret->fd = target_open_memory(fd, question->path); break;
+    case TARGET_STATUS: ret->result = fstat(fd, (struct stat *)(void *)bytes) ? -1 : (ssize_t)sizeof(struct stat); break;
+    case TARGET_READ: ret->result = target_read(question, fd, bytes); break;
+    case TARGET_TEXT: ret->result = target_text(question, bytes); break;
     }
-    ret->result = ret->fd < 0 ? -1 : 0;
+    if (question->what <= TARGET_OPEN_MEMORY) {
+        ret->bytes = NULL;
+        ret->result = ret->fd < 0 ? -1 : 0;
+    }
     ret->code = errno;
 }
 
@@ -186,10 +218,10 @@ char *target_file_silent(void)
     return target_reader_silent();
 }
 
-static int target_ask(const struct target_question *question)
+static int target_ask(const struct target_question *question, int directory)
 {
     int fd = -1;
-    return target_reader_ask(target_serve_question, question, -1, &fd, NULL) < 0 ? -1 : fd;
+    return target_reader_ask(target_serve_question, question, directory, &fd, NULL) < 0 ? -1 : fd;
 }
 
 static bool target_fits(struct target_question *question, const char *proc, const char *path)
@@ -200,74 +232,102 @@ static bool target_fits(struct target_question *question, const char *proc, cons
     return proc_len < (int)sizeof question->proc && path_len < (int)sizeof question->path;
 }
 
-int target_file_open(const char *proc, pid_t pid, const char *path)
+int target_file_open(const char *proc, pid_t pid, const char *path, dev_t device)
 {
-    struct target_question question = {.what = TARGET_OPEN, .pid = pid};
-    return target_fits(&question, proc, path) ? target_ask(&question) : -1;
+    struct target_question question = {.what = TARGET_OPEN, .pid = pid, .device = device};
+    return target_fits(&question, proc, path) ? target_ask(&question, -1) : -1;
 }
 
 int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path, dev_t device)
 {
     struct target_question question = {
         .what = TARGET_OPEN_MAPPED, .pid = pid, .begin = begin, .end = end, .device = device};
-    return target_fits(&question, proc, path) ? target_ask(&question) : -1;
+    return target_fits(&question, proc, path) ? target_ask(&question, -1) : -1;
 }
 
 int target_file_open_here(const char *path, dev_t device)
 {
     struct target_question question = {.what = TARGET_OPEN_HERE, .device = device};
-    return target_fits(&question, "", path) ? target_ask(&question) : -1;
+    return target_fits(&question, "", path) ? target_ask(&question, -1) : -1;
 }
 
 int target_file_open_known(const char *path, dev_t device, ino_t inode)
 {
     struct target_question question = {.what = TARGET_OPEN_KNOWN, .device = device, .inode = inode};
-    return target_fits(&question, "", path) ? target_ask(&question) : -1;
+    return target_fits(&question, "", path) ? target_ask(&question, -1) : -1;
 }
 
-// All memory files are on one device of the kernel's, which nobody can mount.
 int target_file_open_memory(int directory, const char *name)
 {
-    struct stat status;
-    int own = memfd_create("upgate-probe", MFD_CLOEXEC), fd = -1;
-    bool known = own >= 0 && fstat(own, &status) == 0;
-    if (own >= 0)
-        target_close(own);
-    int found = known ? openat(directory, name, O_PATH | O_CLOEXEC) : -1;
-    if (target_is_wanted(found, &(struct target_identity){status.st_dev, 0, true}))
-        fd = target_open_found(found, O_RDWR);
-    if (found >= 0)
-        target_close(found);
-    return fd;
+    struct target_question question = {.what = TARGET_OPEN_MEMORY};
+    return target_fits(&question, "", name) ? target_ask(&question, directory) : -1;
+}
+
+static bool target_is_remote(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && flags & O_PATH;
+}
+
+// Of its mount, which no file system is asked for.
+static dev_t target_mount(int fd)
+{
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    int info = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = info < 0 ? -1 : read(info, text, sizeof text - 1);
+    if (info >= 0)
+        close(info);
+    text[len > 0 ? len : 0] = '\0';
+    const char *mount = strstr(text, "mnt_id:");
+    return mount ? strtoul(mount + strlen("mnt_id:"), NULL, 10) << 32 | 1 : 1;
 }
 
 ssize_t target_file_read(int fd, void *buf, size_t len, uint64_t offset)
 {
-    struct stat status;
-    ssize_t got = pread(fd, buf, len, (off_t)offset);
-    if (got >= 0 || errno != EBADF || target_file_status(fd, &status))
-        return got;
+    if (!target_is_remote(fd))
+        return pread(fd, buf, len, (off_t)offset);
+    struct target_question question = {.what = TARGET_READ, .device = target_mount(fd), .offset = offset};
     size_t done = 0;
+    ssize_t got;
     do {
-        struct target_question question = {.what = TARGET_READ, .device = status.st_dev, .offset = offset + done};
         question.len = len - done < TARGET_READ_MAX ? len - done : TARGET_READ_MAX;
         got = target_reader_ask(target_serve_question, &question, fd, NULL, (char *)buf + done);
         done += got > 0 ? (size_t)got : 0;
+        question.offset = offset + done;
     } while (got > 0 && done < len);
-    return done ? (ssize_t)done : got;
+    return done && got >= 0 ? (ssize_t)done : got;
 }
 
 int target_file_status(int fd, struct stat *ret)
 {
-    struct statx status;
-    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &status))
-        return errno == ENOSYS || errno == EPERM ? fstat(fd, ret) : -1; // filtered in an old container
-    *ret = (struct stat){.st_dev = makedev(status.stx_dev_major, status.stx_dev_minor),
-                         .st_ino = status.stx_ino,
-                         .st_mode = status.stx_mode,
-                         .st_nlink = status.stx_nlink,
-                         .st_uid = status.stx_uid,
-                         .st_size = (off_t)status.stx_size,
-                         .st_mtim = {status.stx_mtime.tv_sec, status.stx_mtime.tv_nsec}};
-    return 0;
+    if (!target_is_remote(fd))
+        return fstat(fd, ret);
+    struct target_question question = {.what = TARGET_STATUS, .device = target_mount(fd), .len = sizeof *ret};
+    return target_reader_ask(target_serve_question, &question, fd, NULL, ret) == (ssize_t)sizeof *ret ? 0 : -1;
+}
+
+char *target_file_text(const char *path, size_t max, size_t *ret_len)
+{
+    struct target_question question = {.what = TARGET_TEXT, .len = TARGET_READ_MAX};
+    if (!target_fits(&question, "", path))
+        return NULL;
+    char *text = NULL;
+    ssize_t got;
+    size_t len = 0;
+    do {
+        text = xrealloc(text, len + TARGET_READ_MAX + 1);
+        question.offset = len;
+        got = target_reader_ask(target_serve_question, &question, -1, NULL, text + len);
+        len += got > 0 ? (size_t)got : 0;
+    } while (got == TARGET_READ_MAX && len < max);
+    if (got < 0) {
+        int code = errno;
+        free(text);
+        errno = code;
+        return NULL;
+    }
+    *ret_len = len < max ? len : max;
+    text[*ret_len] = '\0';
+    return text;
 }

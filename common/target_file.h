@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 // A path as the process sees it; symbolic links are resolved inside its root. proc: "/proc", but for tests.
-int target_file_open(const char *proc, pid_t pid, const char *path);
+int target_file_open(const char *proc, pid_t pid, const char *path, dev_t device);
 // The file mapped at begin to end; by its path where the kernel does not let us ask for the mapping.
 int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path, dev_t device);
 // A path of ours, or a link of /proc such as PID/exe.
@@ -26,9 +26,12 @@ int target_file_open_memory(int directory, const char *name);
 
 // As pread(2), of any descriptor; as much as there is.
 ssize_t target_file_read(int fd, void *buf, size_t len, uint64_t offset);
-// As fstat(2), of any descriptor, by what is known of it: type, identity, size, times, owner, links.
+// As fstat(2), of any descriptor.
 int target_file_status(int fd, struct stat *ret);
-// The last file whose file system did not answer within a second, or NULL. The caller's.
+// The text of a file of /proc, such as PID/environ, which waits for the process's mmap lock; at most max bytes, and a NUL behind them. NULL,
+// errno. The caller's.
+char *target_file_text(const char *path, size_t max, size_t *ret_len);
+// The last file whose file system did not answer in time since target_file_start, or NULL. The caller's.
 char *target_file_silent(void);
 // The process that waits for file systems is forked now, not at the first use. prepare: called in it (NULL: nothing), to give up
 // what it need not have; system calls only.

@@ -15,19 +15,25 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/hash.h"
 #include "common/proc.h"
 #include "common/strings.h"
 
 enum {
     READER_WAIT_MS = 1000,
-    READER_SILENCE = 20, // a device that did not answer is not asked again for so many times as long: 5 % of our time at most
-    READER_DEVICES = 16,
-    READER_LOST_MAX = 8, // processes that wait for good; with so many, nothing is asked any more
-    READER_FD = 3,
+    READER_LOOK_MS = 2, READER_LOOK_MAX_MS = 64, // when it is seen to that the process waits, and not for the CPU
+    READER_RUNNABLE_MS = 10000,                  // for the CPU
+    READER_SHARE = 20,      // of all time one part may be spent waiting,
+    READER_SHARE_MS = 2000, // so much of it at once
+    READER_HURRY_MS = 20,   // and where it is spent already, what is on a local disk has so long
+    READER_SILENCE_MS = 20000, // a device that did not answer is not asked again so long, nor as long as our process waits for it
+    READER_SILENT_MAX = 16,    // with so many processes that wait for good, nothing is asked any more
+    READER_FD = 0, // and nothing else: whoever reads our stderr to its end is not to wait for one that waits
 };
 
 struct reader_head {
@@ -40,19 +46,36 @@ union reader_control { // room for one descriptor, aligned
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
+struct reader_silent {
+    uint64_t key;     // of the device, or of the file where that is not known; 0: of none
+    int64_t until_ns; // CLOCK_MONOTONIC
+    pid_t pid;        // killed, and waiting yet; 0: it has ended
+};
+
 static struct {
     pthread_mutex_t lock;
     pid_t owner, pid; // owner: a fork of ours has to have its own
     int fd;
-    void (*prepare)(void);
-    pid_t lost[READER_LOST_MAX];
-    struct {
-        dev_t device;
-        int64_t until_ns;
-    } silent[READER_DEVICES];
-    size_t silent_next;
+    void (*prepare)(void), (*prepared)(void); // to be called in it; called
+    struct reader_silent silent[READER_SILENT_MAX];
     char *silent_path; // of the last one
+    int64_t share_ns, share_at_ns; // what may be waited, as of then
 } reader = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+static _Atomic clockid_t reader_clock; // of its CPU time; 0: there is none (that is the wall clock's)
+static _Atomic int64_t reader_spent_ns; // by those before it
+
+static int64_t reader_cpu_ns(void)
+{
+    struct timespec now;
+    clockid_t id = reader_clock;
+    return id && clock_gettime(id, &now) == 0 ? now.tv_sec * INT64_C(1000000000) + now.tv_nsec : 0;
+}
+
+int64_t target_reader_cpu_ns(void)
+{
+    return reader_spent_ns + reader_cpu_ns();
+}
 
 // --- a message, with or without a descriptor --------------------------------------------------------
 
@@ -101,6 +124,7 @@ static _Noreturn void reader_run(target_serve *serve, int socket)
         if (fd >= 0)
             close(fd);
         fd = next;
+        question.len = question.len < TARGET_READ_MAX ? question.len : TARGET_READ_MAX;
         serve(&question, fd, &answer);
         struct reader_head head = {answer.result, answer.code};
         size_t bytes = answer.bytes && answer.result > 0 ? (size_t)answer.result : 0;
@@ -121,37 +145,43 @@ static void reader_forget(void)
     reader.fd = -1;
 }
 
-// The one that waits keeps its answer to itself. What cannot be killed now ends when its file system answers.
-static void reader_abandon(void)
-{
-    kill(reader.pid, SIGKILL);
-    for (size_t i = 0; i < READER_LOST_MAX; i++)
-        if (!reader.lost[i]) {
-            reader.lost[i] = reader.pid;
-            break;
-        }
-    reader_forget();
-}
-
-static size_t reader_buried(void) // how many places are free
+static size_t reader_bury(void) // how many places there are for more that wait
 {
     size_t free = 0;
-    for (size_t i = 0; i < READER_LOST_MAX; i++) {
-        if (reader.lost[i] && waitpid(reader.lost[i], NULL, WNOHANG | __WCLONE) != 0)
-            reader.lost[i] = 0;
-        free += !reader.lost[i];
+    for (size_t i = 0; i < READER_SILENT_MAX; i++) {
+        struct reader_silent *one = &reader.silent[i];
+        if (one->pid && waitpid(one->pid, NULL, WNOHANG | __WCLONE) != 0)
+            one->pid = 0;
+        free += !one->pid;
     }
     return free;
 }
 
+// The one that waits keeps its answer to itself. What cannot be killed now ends when its file system answers.
+static void reader_abandon(uint64_t key)
+{
+    struct reader_silent *place = NULL;
+    reader_bury();
+    for (size_t i = 0; i < READER_SILENT_MAX; i++)
+        if (!reader.silent[i].pid && (!place || reader.silent[i].until_ns < place->until_ns))
+            place = &reader.silent[i];
+    reader_spent_ns += reader_cpu_ns();
+    reader_clock = 0;
+    kill(reader.pid, SIGKILL);
+    if (place)
+        *place = (struct reader_silent){
+            key, key ? clock_monotonic_ns() + READER_SILENCE_MS * INT64_C(1000000) : 0, reader.pid};
+    reader_forget();
+}
+
 // Not every container has an init that buries orphans. One that still waits for its file system is left.
-static void reader_bury(void)
+static void reader_end(void)
 {
     if (reader.owner != getpid())
         return;
     if (reader.fd >= 0)
-        reader_abandon();
-    for (int i = 0; i < 20 && reader_buried() < READER_LOST_MAX; i++)
+        reader_abandon(0);
+    for (int i = 0; i < 20 && reader_bury() < READER_SILENT_MAX; i++)
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
 }
 
@@ -159,7 +189,7 @@ static void reader_fork(target_serve *serve)
 {
     static bool buries;
     int ends[2];
-    if (!reader_buried() || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+    if (!reader_bury() || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return;
     // No signal at its end: whoever waits for any child of ours is not told of this one.
     pid_t pid = (pid_t)syscall(SYS_clone, 0, 0, 0, 0, 0);
@@ -167,11 +197,6 @@ static void reader_fork(target_serve *serve)
         dup2(ends[1], READER_FD);
         descriptors_close_from(READER_FD + 1);
         prctl(PR_SET_NAME, "upgate-files");
-        for (int sig = 1; sig < NSIG; sig++)
-            signal(sig, SIG_DFL);
-        for (int sig = SIGHUP; sig <= SIGTERM; sig++) // a terminal's are for those who asked
-            if (sig != SIGKILL && sig != SIGSEGV && sig != SIGABRT)
-                signal(sig, SIG_IGN);
         if (reader.prepare)
             reader.prepare();
         reader_run(serve, READER_FD);
@@ -183,14 +208,18 @@ static void reader_fork(target_serve *serve)
     }
     reader.pid = pid;
     reader.fd = ends[0];
-    buries = buries || atexit(reader_bury) == 0;
+    reader.prepared = reader.prepare;
+    clockid_t id;
+    reader_clock = clock_getcpuclockid(pid, &id) == 0 ? id : 0;
+    buries = buries || atexit(reader_end) == 0;
 }
 
 static bool reader_is_there(target_serve *serve)
 {
     if (reader.owner != getpid()) {
         reader_forget();
-        memset(reader.lost, 0, sizeof reader.lost);
+        memset(reader.silent, 0, sizeof reader.silent);
+        reader.share_at_ns = 0;
         reader.owner = getpid();
     }
     if (reader.fd < 0)
@@ -202,17 +231,28 @@ void target_reader_start(target_serve *serve, void (*prepare)(void))
 {
     pthread_mutex_lock(&reader.lock);
     reader.prepare = prepare;
+    if (reader.prepared != prepare && reader.owner == getpid() && reader.fd >= 0)
+        reader_abandon(0); // it may do more than the next one is to be able to
+    free(reader.silent_path);
+    reader.silent_path = NULL;
     reader_is_there(serve);
     pthread_mutex_unlock(&reader.lock);
 }
 
 // --- asking ------------------------------------------------------------------------------------------
 
-static bool reader_device_is_silent(dev_t device)
+static uint64_t reader_key(const struct target_question *question)
+{
+    uint64_t seed = question->device ? question->device : (uint64_t)question->pid;
+    return hash_bytes(seed, question->path, question->device ? 0 : strlen(question->path)) | 1;
+}
+
+static bool reader_is_silent(uint64_t key)
 {
     int64_t now_ns = clock_monotonic_ns();
-    for (size_t i = 0; i < READER_DEVICES; i++)
-        if (reader.silent[i].until_ns > now_ns && reader.silent[i].device == device)
+    reader_bury();
+    for (size_t i = 0; i < READER_SILENT_MAX; i++)
+        if (reader.silent[i].key == key && (reader.silent[i].pid || reader.silent[i].until_ns > now_ns))
             return true;
     return false;
 }
@@ -221,30 +261,39 @@ static void reader_was_silent(const struct target_question *question, int fd)
 {
     char link[64], path[TARGET_PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t len = question->what == TARGET_READ ? readlink(link, path, sizeof path - 1) : -1;
+    ssize_t len = *question->path ? -1 : readlink(link, path, sizeof path - 1);
     path[len > 0 ? len : 0] = '\0';
     free(reader.silent_path);
-    reader.silent_path = xstrdup(question->what == TARGET_READ ? path : question->path);
-    size_t at = reader.silent_next++ % READER_DEVICES;
-    reader.silent[at].device = question->device;
-    reader.silent[at].until_ns = clock_monotonic_ns() + READER_SILENCE * READER_WAIT_MS * INT64_C(1000000);
+    reader.silent_path = xstrdup(*question->path ? question->path : path);
+}
+
+static int64_t reader_share_ms(void)
+{
+    int64_t now_ns = clock_monotonic_ns(), most_ns = READER_SHARE_MS * INT64_C(1000000);
+    reader.share_ns = reader.share_at_ns ? reader.share_ns + (now_ns - reader.share_at_ns) / READER_SHARE : most_ns;
+    if (reader.share_ns > most_ns)
+        reader.share_ns = most_ns;
+    reader.share_at_ns = now_ns;
+    return reader.share_ns / 1000000;
 }
 
 // True: there is an answer. One that has not had its turn on the CPU has not been kept waiting by a file system.
-static bool reader_wait(void)
+static bool reader_wait(int64_t most_ms)
 {
+    struct pollfd one = {.fd = reader.fd, .events = POLLIN};
     struct proc_stat stat;
-    for (;;) {
-        struct pollfd one = {.fd = reader.fd, .events = POLLIN};
-        int64_t until_ns = clock_monotonic_ns() + READER_WAIT_MS * INT64_C(1000000), left_ns;
-        int ready = 0;
-        while (ready <= 0 && (left_ns = until_ns - clock_monotonic_ns()) > 0)
-            ready = poll(&one, 1, (int)(left_ns / 1000000) + 1);
-        if (ready > 0)
+    int64_t waited_ms = 0, runnable_ms = 0;
+    for (int look_ms = READER_LOOK_MS; waited_ms < most_ms && runnable_ms < READER_RUNNABLE_MS;) {
+        int64_t begin_ns = clock_monotonic_ns();
+        if (poll(&one, 1, look_ms) > 0)
             return true;
-        if (proc_stat_of(reader.pid, &stat) || stat.state != 'R')
-            return poll(&one, 1, 0) > 0; // it came while we looked
+        int64_t ns = clock_monotonic_ns() - begin_ns;
+        bool runnable = proc_stat_of(reader.pid, &stat) == 0 && stat.state == 'R';
+        *(runnable ? &runnable_ms : &waited_ms) += ns / 1000000;
+        reader.share_ns -= runnable ? 0 : ns;
+        look_ms = look_ms < READER_LOOK_MAX_MS ? 2 * look_ms : look_ms;
     }
+    return poll(&one, 1, 0) > 0; // it came while we looked
 }
 
 char *target_reader_silent(void)
@@ -255,24 +304,38 @@ char *target_reader_silent(void)
     return path;
 }
 
+static bool reader_converse(target_serve *serve, const struct target_question *question, int fd, struct reader_head *head,
+                            int *ret_passed, void *ret_bytes)
+{
+    struct iovec out = {(void *)(uintptr_t)question, sizeof *question};
+    struct iovec in[] = {{head, sizeof *head}, {ret_bytes, question->len}};
+    uint64_t key = reader_key(question);
+    int64_t most_ms = reader_share_ms();
+    bool remote = question->what == TARGET_READ || question->what == TARGET_STATUS, silent = most_ms <= 0 && remote;
+    most_ms = most_ms < READER_HURRY_MS ? READER_HURRY_MS : most_ms < READER_WAIT_MS ? most_ms : READER_WAIT_MS;
+    if (reader_is_silent(key))
+        return false;
+    for (int i = 0; !silent && i < 2 && reader_is_there(serve); i++) { // once more where somebody has killed it
+        bool sent = reader_send(reader.fd, &out, 1, fd);
+        silent = sent && !reader_wait(most_ms);
+        if (sent && !silent && reader_receive(reader.fd, in, question->len ? 2 : 1, ret_passed) >= (ssize_t)sizeof *head)
+            return true;
+        reader_abandon(silent ? key : 0);
+    }
+    reader_was_silent(question, fd);
+    return false;
+}
+
 ssize_t target_reader_ask(target_serve *serve, const struct target_question *question, int fd, int *ret_fd, void *ret_bytes)
 {
     struct reader_head head = {-1, EAGAIN};
-    struct iovec out = {(void *)(uintptr_t)question, sizeof *question};
-    struct iovec in[] = {{&head, sizeof head}, {ret_bytes, question->what == TARGET_READ ? question->len : 0}};
     int passed = -1;
     pthread_mutex_lock(&reader.lock);
-    bool asked = reader_device_is_silent(question->device);
-    for (int i = 0; !asked && i < 2 && reader_is_there(serve); i++) { // once more where somebody has killed it
-        bool sent = reader_send(reader.fd, &out, 1, fd), answered = sent && reader_wait();
-        bool whole = answered && reader_receive(reader.fd, in, in[1].iov_len ? 2 : 1, &passed) >= (ssize_t)sizeof head;
-        if (sent && !answered)
-            reader_was_silent(question, fd);
-        if (!whole)
-            reader_abandon();
-        asked = whole || (sent && !answered);
-    }
+    if (!reader_converse(serve, question, fd, &head, &passed, ret_bytes))
+        head = (struct reader_head){-1, EAGAIN};
     pthread_mutex_unlock(&reader.lock);
+    if (ret_fd && head.result >= 0 && passed < 0)
+        head = (struct reader_head){-1, EMFILE}; // of ours
     if (ret_fd)
         *ret_fd = passed;
     else if (passed >= 0)

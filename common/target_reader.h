@@ -15,13 +15,22 @@ enum {
     TARGET_READ_MAX = 64 << 10, // a message of a socket has room for it
 };
 
-enum target_what { TARGET_OPEN, TARGET_OPEN_MAPPED, TARGET_OPEN_HERE, TARGET_OPEN_KNOWN, TARGET_READ };
+enum target_what {
+    TARGET_OPEN,        // path, inside the root of pid
+    TARGET_OPEN_MAPPED, // begin, end, else path
+    TARGET_OPEN_HERE,   // path
+    TARGET_OPEN_KNOWN,  // path, if device and inode are its
+    TARGET_OPEN_MEMORY, // path, inside the descriptor
+    TARGET_STATUS,      // of the descriptor: struct stat
+    TARGET_READ,        // of the descriptor
+    TARGET_TEXT,        // of the file at path
+};
 
 struct target_question {
     enum target_what what;
     pid_t pid;
     uint64_t begin, end;
-    dev_t device;
+    dev_t device; // 0: not known
     ino_t inode;
     uint64_t offset;
     size_t len; // at most TARGET_READ_MAX
@@ -39,11 +48,14 @@ struct target_answer {
 typedef void target_serve(const struct target_question *question, int fd, struct target_answer *ret);
 
 // The answer's result, with errno; its fd into ret_fd (NULL: none is expected), its bytes into ret_bytes. -1, EAGAIN: there was no
-// answer within a second, or there was none for another question about this device lately.
+// answer within a second, or there was none for another question about the same device (or file, where that is not known) lately, or
+// all waiting together has taken its share of time.
 ssize_t target_reader_ask(target_serve *serve, const struct target_question *question, int fd, int *ret_fd, void *ret_bytes);
+// CPU time of the process, and of those that it took the place of. It waits for nobody.
+int64_t target_reader_cpu_ns(void);
 // The file of the last question that had no answer in time, "" where only its device is known; NULL: there was none. The caller's.
 char *target_reader_silent(void);
-// Forks it now. prepare (NULL: nothing) is called in it: system calls only.
+// Forks it now, and forgets that. prepare (NULL: nothing) is called in it: system calls only.
 void target_reader_start(target_serve *serve, void (*prepare)(void));
 
 #endif

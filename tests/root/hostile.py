@@ -347,7 +347,7 @@ def test_a_file_system_that_does_not_answer(directory):
         target = Target(directory, "stacks", 100, 2, program=os.path.join(mounted, "file"))
         store = record(target, seconds=3, cpu_limit_pct=None)
         assert query(store, names)[0][0] > 0, query(store, "SELECT name, module FROM frame LIMIT 20")
-        server.send_signal(signal.SIGSTOP)
+        server.send_signal(signal.SIGUSR1)
         store = record(target, seconds=5, cpu_limit_pct=None)
         assert query(store, names)[0][0] == 0 and gaps(store) > 100
         assert query(store, "SELECT count(*) FROM frame WHERE module = 'file'")[0][0] > 0  # where, though not what

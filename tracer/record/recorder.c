@@ -78,7 +78,7 @@ static char *recorder_missing_json(const struct recorder *recorder)
     char *silent = target_file_silent();
     if (silent) {
         string_make_plain(silent, strlen(silent));
-        char *text = xasprintf("names: the file system of '%s' did not answer within a second: functions of the files there have "
+        char *text = xasprintf("names: the file system of '%s' did not answer in time: functions of files there have "
                                "no names", silent);
         json_array_append_new(list, json_string(text));
         free(text);

@@ -8,6 +8,7 @@
 
 #include "common/proc.h"
 #include "common/strings.h"
+#include "common/target_file.h"
 
 void task_comm_set(char *comm, const char *from)
 {
@@ -60,7 +61,7 @@ bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks)
     char path[64];
     size_t len = 0;
     snprintf(path, sizeof path, "/proc/%u/environ", tgid);
-    char *text = string_read_file(path, TASK_ENVIRONMENT_MAX, &len);
+    char *text = target_file_text(path, TASK_ENVIRONMENT_MAX, &len);
     bool found = false;
     for (size_t i = 0; text && i < sizeof names / sizeof names[0] && !found; i++) {
         int32_t rank = task_environment_number(text, len, names[i][0]),
@@ -80,7 +81,7 @@ char *task_cmdline_read(uint32_t tgid)
     char path[64];
     size_t len = 0;
     snprintf(path, sizeof path, "/proc/%u/cmdline", tgid);
-    char *text = string_read_file(path, TASK_CMDLINE_MAX, &len);
+    char *text = target_file_text(path, TASK_CMDLINE_MAX, &len);
     while (text && len && text[len - 1] == 0)
         len--;
     if (!text || !len) {

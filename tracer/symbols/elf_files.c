@@ -4,6 +4,7 @@
 // drops the oldest table and keeps its file open, so that it can be built again if it is deleted.
 #include "tracer/symbols/elf_files.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -81,11 +82,18 @@ static const char *elf_files_module(struct elf_files *files, const char *path)
     return kept ? kept : "[names full]";
 }
 
-static void elf_files_fill(struct elf_files *files, struct symbol_file *file, const char *path)
+// False, EAGAIN: it cannot be read now.
+static bool elf_files_fill(struct elf_files *files, struct symbol_file *file, const char *path)
 {
+    int code = elf_image_read(file->fd, &file->image);
+    if (code == -EAGAIN) {
+        elf_files_close(files, file);
+        errno = EAGAIN;
+        return false;
+    }
     file->path = xstrdup(path);
     file->module = elf_files_module(files, path);
-    if (elf_image_read(file->fd, &file->image)) {
+    if (code) {
         file->refused = true;
         files->stats->files_refused++;
         close(file->fd);
@@ -94,6 +102,7 @@ static void elf_files_fill(struct elf_files *files, struct symbol_file *file, co
         file->build_id =
             names_intern(files->names, file->image.build_id, strlen(file->image.build_id));
     }
+    return true;
 }
 
 // A deleted file takes its place on the disk as long as somebody holds it: those that nobody has asked for since the last
@@ -118,7 +127,9 @@ bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct f
 {
     struct stat status;
     if (target_file_status(fd, &status) || !S_ISREG(status.st_mode)) {
+        int code = errno;
         close(fd);
+        errno = code;
         return false;
     }
     int64_t changed_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
@@ -135,7 +146,8 @@ bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct f
                                      .changed_ns = changed_ns,
                                      .generation = ++files->generation,
                                      .fd = fd};
-        elf_files_fill(files, file, path);
+        if (!elf_files_fill(files, file, path))
+            return false;
     }
     file->used = ++files->used;
     *ret = (struct file_ref){(uint32_t)(file - files->slots), file->generation};

@@ -50,9 +50,9 @@ int elf_image_read(int fd, struct elf_image *ret)
     struct elf_image image = {0};
     struct elf_file file;
     Elf64_Phdr header;
-    if (elf_file_open(fd, &file))
-        return -ENOEXEC;
-    int notes = 0;
+    int code = elf_file_open(fd, &file), notes = 0;
+    if (code)
+        return code == -EAGAIN ? code : -ENOEXEC;
     for (uint32_t i = 0; !elf_segment(&file, i, &header); i++) {
         if (header.p_type == PT_NOTE && !*image.build_id && notes++ < ELF_NOTE_SEGMENTS_MAX)
             elf_image_notes(fd, &header, &image);

@@ -32,7 +32,7 @@ struct elf_sections {
     char debug_link[ELF_LINK_MAX]; // .gnu_debuglink; "" if none
 };
 
-// 0, or -ENOEXEC.
+// 0, -ENOEXEC, or -EAGAIN: its file system does not answer now.
 int elf_image_read(int fd, struct elf_image *ret);
 // A file without sections, or with damaged ones, has none: all ranges are empty.
 void elf_sections_read(int fd, struct elf_sections *ret);

@@ -2,6 +2,7 @@
 // Reads /proc and opens files on behalf of the symbols.
 #include "tracer/symbols/proc.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -35,29 +36,41 @@ static int proc_checked(int fd, const struct mapping *mapping, bool sure)
     struct elf_image image;
     struct stat status;
     bool same = fd >= 0 && sure;
+    if (fd >= 0)
+        errno = ENOENT; // but for what does not answer
     if (fd >= 0 && mapping->build_id)
         same = elf_image_read(fd, &image) == 0 && !strcmp(image.build_id, mapping->build_id);
     else if (fd >= 0 && !sure)
         same = target_file_status(fd, &status) == 0 && status.st_ino == mapping->inode && status.st_dev == mapping->device;
-    if (fd >= 0 && !same)
+    if (fd >= 0 && !same) {
+        int code = errno;
         close(fd);
+        errno = code;
+    }
     return same ? fd : -1;
+}
+
+// Another way to the same file leads to the same file system.
+static bool proc_goes_on(int fd)
+{
+    return fd < 0 && errno != EAGAIN;
 }
 
 int proc_open_mapping(const char *proc, pid_t tgid, bool ended, pid_t parent, const struct mapping *mapping)
 {
     int fd = -1;
+    errno = ENOENT;
     // No check of the inode while it is mapped: overlayfs shows another one in maps.
     if (!ended && !mapping->until_ns)
         fd = proc_checked(target_file_open_mapped(proc, tgid, mapping->start, mapping->end, mapping->path, mapping->device), mapping, true);
     if (mapping->path[0] != '/')
         return fd;
-    if (fd < 0 && !ended)
-        fd = proc_checked(target_file_open(proc, tgid, mapping->path), mapping, false);
-    if (fd < 0 && parent)
-        fd = proc_checked(target_file_open(proc, parent, mapping->path), mapping, false);
+    if (proc_goes_on(fd) && !ended)
+        fd = proc_checked(target_file_open(proc, tgid, mapping->path, mapping->device), mapping, false);
+    if (proc_goes_on(fd) && parent)
+        fd = proc_checked(target_file_open(proc, parent, mapping->path, mapping->device), mapping, false);
     // It may be ending just now. A path of the target's choice is opened under our root only if it is that very file.
-    if (fd < 0 && mapping->inode)
+    if (proc_goes_on(fd) && mapping->inode)
         fd = proc_checked(target_file_open_known(mapping->path, mapping->device, mapping->inode), mapping, true);
     return fd;
 }
@@ -71,7 +84,7 @@ int proc_open_perf_map(const char *proc, pid_t tgid)
         return -1;
     pid_t pid = proc_inner_pid(dir); // what the process itself knows as its pid
     snprintf(inside, sizeof(inside), "/tmp/perf-%d.map", pid ? (int)pid : (int)tgid);
-    int fd = target_file_open(proc, tgid, inside);
+    int fd = target_file_open(proc, tgid, inside, 0);
     // /tmp is everybody's: another user must not choose the names.
     if (fd >= 0 && (target_file_status(fd, &status) || (status.st_uid != owner.st_uid && status.st_uid))) {
         close(fd);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ELF files of what processes have mapped.
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -56,14 +57,15 @@ struct symbol_file *processes_file(struct processes *processes, struct symbol_pr
     struct symbol_file *file = elf_files_get(processes->files, mapping->file);
     if (!file && !mapping->unopenable) {
         bool good = false;
+        errno = 0;
         if (mapping->kind == MAPPING_VDSO) {
             good = processes_share_vdso(processes, mapping);
         } else {
             good = elf_files_known_as(processes->files, mapping->build_id, mapping->path, &mapping->file) ||
                    processes_adopt_file(processes, process, mapping);
         }
-        mapping->unopenable = !good;
-        processes->stats->files_refused += !good;
+        mapping->unopenable = !good && errno != EAGAIN; // a file system that does not answer may do so later
+        processes->stats->files_refused += mapping->unopenable;
         file = good ? elf_files_get(processes->files, mapping->file) : NULL;
     }
     return file && !file->refused ? file : NULL;
