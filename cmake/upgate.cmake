@@ -4,6 +4,9 @@
 set(CMAKE_C_FLAGS_RELEASE "-O2")
 set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
 
+# What the program finds from its own place, ../lib/upgate: not lib64 or lib/TRIPLET, which other systems say.
+set(UPGATE_LIBDIR lib/upgate)
+
 # Of everything in C: by the target upgate_flags, and by what foreign programs load, which takes no sanitizers.
 set(upgate_c_options -std=gnu17 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
     -Wno-format-nonliteral -Wno-format-truncation -fno-strict-aliasing

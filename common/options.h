@@ -95,6 +95,9 @@ int options_parse(const struct verb *verb, int argc, char **argv, void *values,
                   struct options_rest *ret_rest, struct error *err);
 void options_print_help(const struct verb *verb, void *stream);     // FILE *
 void options_print_markdown(const struct verb *verb, void *stream); // the page in docs/
+// Of a row, for other forms of it; the caller frees. Facts: NULL when there is nothing to say.
+char *options_left(const struct option_spec *spec);  // "-o, --output FILE", "    --format table|json"
+char *options_facts(const struct option_spec *spec); // "default: 20ms; units: ns, us, ms"
 
 void options_apply_common(const struct options_common *common); // the level of the log
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an option table looks like to people: --help on a terminal, a page in docs/, and a
-// completion file for bash. Reads the tables only, writes to the stream it is given. Parsing:
-// options.c.
+// What an option table looks like to people: --help on a terminal, a page in docs/. Reads the tables
+// only, writes to the stream it is given. Parsing: options.c; man pages and completions: harness/verbs.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +17,7 @@ static const char *const options_kind_units[] = {
     [OPTION_COUNT] = NULL,
 };
 
-// "-o, --output FILE", "    --format table|json"
-static char *options_left(const struct option_spec *spec)
+char *options_left(const struct option_spec *spec)
 {
     struct strbuf left = {0};
     if (spec->letter)
@@ -36,8 +34,7 @@ static char *options_left(const struct option_spec *spec)
     return strbuf_take(&left);
 }
 
-// "default: 20ms; units: ns, us, ms"; NULL when there is nothing to say.
-static char *options_facts(const struct option_spec *spec)
+char *options_facts(const struct option_spec *spec)
 {
     struct strbuf facts = {0};
     if (spec->default_text)

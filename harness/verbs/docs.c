@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages in docs/ and the completion file for bash, both from the option tables. Reads the tables,
-// writes files of a directory or a stream. Prose is not its job: it stands in docs/ beside the
-// pages.
+// Pages in docs/, from the tables of options, variables, plans and causes; writes files of a directory. Prose is not its
+// job: it stands in docs/ beside the pages.
 #include "harness/verbs/docs.h"
 
 #include <errno.h>
@@ -108,64 +107,4 @@ int docs_write(const struct verb *const *verbs, const char *directory, struct er
         free(name);
     }
     return rc;
-}
-
-static void docs_print_choices(const struct verb *const *verbs, FILE *file)
-{
-    fputs("    case $verb:$previous in\n", file);
-    for (; *verbs; verbs++) {
-        for (const struct option_spec *spec = (*verbs)->options; spec && spec->name; spec++) {
-            if (!spec->choices)
-                continue;
-            fprintf(file, "    %s:--%s", (*verbs)->name, spec->name);
-            if (spec->letter)
-                fprintf(file, " | %s:-%c", (*verbs)->name, spec->letter);
-            fputs(") words='", file);
-            for (const char *c = spec->choices; *c; c++)
-                fputc(*c == ',' ? ' ' : *c, file);
-            fputs("' ;;\n", file);
-        }
-    }
-    fputs("    *) words= ;;\n    esac\n", file);
-}
-
-static void docs_print_options(const struct verb *const *verbs, FILE *file)
-{
-    fputs("        case $verb in\n", file);
-    for (; *verbs; verbs++) {
-        fprintf(file, "        %s) words='--help", (*verbs)->name);
-        for (const struct option_spec *spec = (*verbs)->options; spec && spec->name; spec++)
-            fprintf(file, " --%s", spec->name);
-        fputs("' ;;\n", file);
-    }
-    fputs("        esac\n", file);
-}
-
-void docs_print_completion(const struct verb *const *verbs, FILE *file)
-{
-    fputs("# Completion of upgate for bash, made from its option tables. Without words of its own "
-          "it\n"
-          "# completes file names.\n"
-          "_upgate()\n{\n"
-          "    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n"
-          "    local verb=${COMP_WORDS[1]} words\n"
-          "    if ((COMP_CWORD == 1)) || [[ $COMP_CWORD == 2 && $verb == help ]]; then\n"
-          "        COMPREPLY=($(compgen -W '",
-          file);
-    for (const struct verb *const *verb = verbs; *verb; verb++)
-        fprintf(file, "%s ", (*verb)->name);
-    fputs("help --help --version' -- \"$word\"))\n        return\n    fi\n", file);
-    // "--format=js" arrives as three words, because "=" breaks words.
-    fputs("    if [[ $previous == = ]]; then\n"
-          "        previous=${COMP_WORDS[COMP_CWORD-2]}\n"
-          "    elif [[ $word == = ]]; then\n"
-          "        word=\n"
-          "    fi\n",
-          file);
-    docs_print_choices(verbs, file);
-    fputs("    if [[ ! $words && $word == -* ]]; then\n", file);
-    docs_print_options(verbs, file);
-    fputs("    fi\n    [[ $words ]] && COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
-          "}\ncomplete -o default -F _upgate upgate\n",
-          file);
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is made from the option tables of all verbs: the pages in docs/ and the completion file.
+// What is made from the option tables of all verbs: the pages in docs/.
 #ifndef UPGATE_VERBS_DOCS_H
 #define UPGATE_VERBS_DOCS_H
-
-#include <stdio.h>
 
 #include "common/error.h"
 #include "common/options.h"
@@ -11,8 +9,5 @@
 // upgate-VERB.md for each verb, plan.md, rollout.md, environment.md and stall-causes.md, into a directory that exists. `verbs`
 // is NULL-terminated.
 int docs_write(const struct verb *const *verbs, const char *directory, struct error *err);
-
-// A completion file for bash: verbs, options of each verb, choices of each option, files elsewhere.
-void docs_print_completion(const struct verb *const *verbs, FILE *file);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program: finds the verb and runs it. Which verbs exist is decided by the build: verbs.inc is
 // made from the cmd_*.c files whose rooms are on. Also prints what is made from the option tables:
-// help, docs pages, the completion file. Knows nothing about any verb.
+// help, docs pages, man pages, completions. Knows nothing about any verb.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,10 @@
 #include "common/options.h"
 #include "common/strings.h"
 #include "contracts/exit_code.h"
+#include "harness/verbs/completion.h"
 #include "harness/verbs/docs.h"
+#include "harness/verbs/man.h"
+#include "harness/verbs/version.h"
 #ifdef UPGATE_HAVE_STEPS
 #include "harness/steps/reader.h"
 #endif
@@ -32,19 +35,20 @@ static const struct verb *const main_verbs[] = {
 
 enum { MAIN_VERBS_MAX = sizeof main_verbs / sizeof *main_verbs };
 
+static const char main_summary[] = "upgate runs the same workloads under two framework or CUDA versions, side by side, and\n"
+                                   "gives a verdict that carries error rates.\n";
+static const char main_exit_codes[] = "  0  pass, done\n  1  fail: a regression, a breached gate\n"
+                                      "  2  usage or invalid input\n  3  inconclusive\n"
+                                      "  4  operational failure: a side could not be started, disk full, no permission\n";
+
 static void main_print_help(FILE *file)
 {
-    fputs("upgate runs the same workloads under two framework or CUDA versions, side by side, and\n"
-          "gives a verdict that carries error rates.\n"
-          "\nUsage:\n  upgate VERB [options]\n  upgate help VERB\n  upgate --version\n\nVerbs:\n",
+    fputs(main_summary, file);
+    fputs("\nUsage:\n  upgate VERB [options]\n  upgate help VERB\n  upgate --version\n\nVerbs:\n",
           file);
     for (const struct verb *const *verb = main_verbs; *verb; verb++)
         fprintf(file, "  %-10s%s\n", (*verb)->name, (*verb)->summary);
-    fputs("\nExit codes:\n  0  pass, done\n  1  fail: a regression, a breached gate\n"
-          "  2  usage or invalid input\n  3  inconclusive\n"
-          "  4  operational failure: a side could not be started, disk full, no permission\n"
-          "\n`upgate VERB --help` explains a verb.\n",
-          file);
+    fprintf(file, "\nExit codes:\n%s\n`upgate VERB --help` explains a verb.\n", main_exit_codes);
 }
 
 static const struct verb *main_find(const char *word)
@@ -78,14 +82,28 @@ static int main_help(const char *word)
     return EXIT_CODE_PASS;
 }
 
-static int main_docs(const char *directory)
+// --print-docs, --print-man: of the build and the tests, not in the help.
+static int main_pages(const char *option, const char *directory)
 {
+    const struct man_program program = {main_summary, main_exit_codes, main_verbs};
     struct error err = {0};
-    int rc = directory ? docs_write(main_verbs, directory, &err)
-                       : error_set(&err, -EINVAL, "option '--print-docs' needs a directory");
+    int rc;
+    if (!directory)
+        rc = error_set(&err, -EINVAL, "option '%s' needs a directory", option);
+    else
+        rc = strcmp(option, "--print-man") == 0 ? man_write(&program, directory, &err) : docs_write(main_verbs, directory, &err);
     if (rc)
         log_error("%s", err.text);
     return error_exit_code(rc);
+}
+
+// --print-completion, which users may call, too: eval "$(upgate --print-completion bash)".
+static int main_completion(const char *shell)
+{
+    if (completion_print(shell ? shell : "bash", main_verbs, stdout) == 0)
+        return EXIT_CODE_PASS;
+    log_error("no completion for '%s'; accepted: bash, zsh, fish", shell);
+    return EXIT_CODE_USAGE;
 }
 
 static int main_dispatch(int argc, char **argv)
@@ -98,15 +116,13 @@ static int main_dispatch(int argc, char **argv)
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
         return main_help(next);
     if (strcmp(word, "--version") == 0) {
-        puts("upgate " UPGATE_VERSION);
+        puts(version_text());
         return EXIT_CODE_PASS;
     }
-    if (strcmp(word, "--print-docs") == 0) // hidden: the build's and the tests' own
-        return main_docs(next);
-    if (strcmp(word, "--print-completion") == 0) {
-        docs_print_completion(main_verbs, stdout);
-        return EXIT_CODE_PASS;
-    }
+    if (strcmp(word, "--print-docs") == 0 || strcmp(word, "--print-man") == 0)
+        return main_pages(word, next);
+    if (strcmp(word, "--print-completion") == 0)
+        return main_completion(next);
     const struct verb *verb = main_find(word);
     if (!verb)
         return EXIT_CODE_USAGE;
