@@ -25,10 +25,11 @@ packages_missing() {
 package_known() { [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]; }
 
 # What only tests, the canary's demo and benchmarks need, and they are skipped without: a browser for the HTML report, a proxy,
-# Prometheus, another load generator, the HTTP of the torch server, PyYAML for the manifests. Ubuntu's chromium is a snap, which
+# Prometheus, another load generator, the HTTP of the torch server, PyYAML for the manifests, what bundles libraries, shells that
+# complete, a reader of manual pages. Ubuntu's chromium is a snap, which
 # does not start where there is no snapd (containers); another browser of the family is found by the test.
 packages_tests() {
-    echo haproxy prometheus wrk openssl python3-aiohttp python3-yaml
+    echo haproxy prometheus wrk openssl python3-aiohttp python3-yaml patchelf zsh fish mandoc
     grep -qs '^ID=ubuntu' /etc/os-release || echo chromium
 }
 
