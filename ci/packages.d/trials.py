@@ -6,12 +6,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import venv
 
 import roots
-import wheel
 
 MODELS = "lib/upgate/reference_models/native"
 # A program of the wheel's user: the step calls of the installed package, and one slow step.
@@ -45,8 +43,7 @@ class Trial:
         self.table, self.name, self.root, self.program = table, name, root, program
 
     def row(self, what, holds, text=""):
-        self.table.row("%s: %s" % (self.name, what), holds, text)
-        return holds
+        return self.table.row("%s: %s" % (self.name, what), holds, text)
 
     def run(self, *words, **options):
         return roots.enter(self.root, self.program, *words, **options)
@@ -204,3 +201,33 @@ def pip(table, folder, base, package, want):
     done = roots.enter(root, python, "-m", "pip", "uninstall", "-q", "-y", "upgate")
     left = sorted(path for path in files(root) - before if path.startswith(place) and "upgate" in path)
     trial.row("pip uninstall leaves nothing", done.returncode == 0 and not left, ", ".join(left[:3]))
+
+
+# --- the image ----------------------------------------------------------------------------------------------
+
+def image(table, folder, base, recipe, context, want):
+    """The recipe makes an image, on a base that no registry was asked for; its root is then used like the others."""
+    tool = shutil.which("podman")
+    if tool is None:
+        table.skipped("image", "no podman here: apt-get install --no-install-recommends podman crun")
+        return
+    # vfs: needs nothing of the kernel; chroot: nor of the machine's cgroups. What RUN fetches comes as this machine's does.
+    podman = [tool, "--storage-driver", "vfs", "--root", os.path.join(folder, "podman"), "--runroot", os.path.join(folder, "podman.run")]
+    name, own = "localhost/upgate-packages-base", "localhost/upgate-packages"
+    tar = subprocess.Popen(["tar", "-C", base, "-c", "."], stdout=subprocess.PIPE)
+    subprocess.run(podman + ["import", "-q", "-", name], stdin=tar.stdout, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    tar.wait()
+    try:
+        done = subprocess.run(podman + ["build", "--isolation", "chroot", "--network", "host", "--build-arg", "BASE=" + name, "-f", recipe, "-t", own,
+                                        context], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+        if not table.row("image: podman build", done.returncode == 0, "" if done.returncode == 0 else done.stdout[-300:]):
+            return
+        root = subprocess.run(podman + ["image", "mount", own], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        trial = Trial(table, "image", root, "upgate")
+        trial.version(want)
+        checks = trial.doctor()
+        trial.record(checks, ["/usr/lib/upgate/reference_models/native/dlrm", "--steps", "200"])
+        subprocess.run(podman + ["image", "unmount", "-f", own], stdout=subprocess.DEVNULL, check=False)
+    finally:
+        subprocess.run(podman + ["rmi", "-f", own, name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(os.path.join(folder, "podman"), ignore_errors=True)

@@ -1,31 +1,39 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """ci/kubernetes: every field is one that the API knows, names fit together, and the traps of Argo Rollouts and Flagger are kept out:
-conditions on both sides, limits that still collecting does not pass, hooks on their own paths. kubernetes_fields.json has the fields
+conditions on both sides, limits that still collecting does not pass, hooks on their own paths; every command is one that the
+program takes, and the plan one that it reads. No cluster is asked. kubernetes_fields.json has the fields
 of the custom resources as their definitions list them (Argo Rollouts 1.9, Flagger 1.44): a name with null is not looked into."""
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 
 SOURCE = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDER = os.path.join(SOURCE, "ci/kubernetes")
+UPGATE = os.path.join(os.environ.get("UPGATE_BUILD") or os.path.join(SOURCE, "build/release"), "upgate")
 failures = []
 
 POD = {"metadata": {"labels": None, "annotations": None},
-       "spec": {"automountServiceAccountToken": None, "restartPolicy": None, "terminationGracePeriodSeconds": None, "affinity": None,
+       "spec": {"automountServiceAccountToken": None, "hostPID": None, "restartPolicy": None, "terminationGracePeriodSeconds": None, "affinity": None,
                 "securityContext": {"runAsNonRoot": None, "runAsUser": None, "fsGroup": None, "seccompProfile": {"type": None}},
-                "containers": {"name": None, "image": None, "command": None, "args": None, "workingDir": None, "env": None,
+                "containers": {"name": None, "image": None, "command": None, "args": None, "workingDir": None, "env": {"name": None, "value": None},
                                "ports": {"name": None, "containerPort": None}, "resources": {"requests": None, "limits": None},
                                "readinessProbe": {"httpGet": {"path": None, "port": None}, "periodSeconds": None, "failureThreshold": None},
                                "livenessProbe": {"httpGet": {"path": None, "port": None}, "periodSeconds": None, "failureThreshold": None},
-                               "securityContext": {"allowPrivilegeEscalation": None, "readOnlyRootFilesystem": None, "capabilities": {"drop": None}},
+                               "securityContext": {"allowPrivilegeEscalation": None, "readOnlyRootFilesystem": None, "runAsUser": None,
+                                                   "seccompProfile": {"type": None}, "capabilities": {"drop": None, "add": None}},
                                "volumeMounts": {"name": None, "mountPath": None, "readOnly": None}},
                 "volumes": {"name": None, "configMap": {"name": None}, "secret": {"secretName": None, "items": {"key": None, "path": None}},
-                            "persistentVolumeClaim": {"claimName": None}}}}
+                            "persistentVolumeClaim": {"claimName": None}, "hostPath": {"path": None, "type": None},
+                            "emptyDir": {"medium": None, "sizeLimit": None}}}}
 BUILT_IN = {
     "v1/PersistentVolumeClaim": {"spec": {"accessModes": None, "resources": {"requests": {"storage": None}}}},
     "apps/v1/Deployment": {"spec": {"replicas": None, "strategy": {"type": None}, "selector": {"matchLabels": None}, "template": POD}},
+    "apps/v1/DaemonSet": {"spec": {"selector": {"matchLabels": None}, "template": POD}},
+    "v1/ConfigMap": {"data": None},
     "batch/v1/Job": {"spec": {"backoffLimit": None, "template": POD}},
     "v1/Service": {"spec": {"selector": None, "ports": {"name": None, "port": None, "targetPort": None}}},
 }
@@ -104,18 +112,36 @@ def check_flagger(documents, service):
     check(canary["metrics"][0]["thresholdRange"] == {"max": 1}, "still collecting is no failed check")
 
 
+def check_command(words):
+    """A command line of the program's: each option is known, and has a value that it takes."""
+    check(words[0] == "upgate", "%s is no command of upgate" % words)
+    done = subprocess.run([UPGATE] + words[1:] + ["--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    check(done.returncode == 0 and "Usage:" in done.stdout, "%s: %s" % (" ".join(words), done.stderr))
+
+
+def check_plan(documents):
+    plans = [one["data"]["plan.yaml"] for one in documents if one["kind"] == "ConfigMap"]
+    check(len(plans) == 1, "one plan")
+    for plan in plans:
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(plan)
+            file.flush()
+            done = subprocess.run([UPGATE, "ab", file.name, "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        check(done.returncode == 0 and json.loads(done.stdout)["schema"] == "upgate.plan/1", "the plan: " + done.stderr)
+
+
 def check_pods(documents):
     claims = {one["metadata"]["name"] for one in documents if one["kind"] == "PersistentVolumeClaim"}
     for one in documents:
-        if one["kind"] not in ("Deployment", "Job"):
+        if one["kind"] not in ("Deployment", "DaemonSet", "Job"):
             continue
         pod = one["spec"]["template"]["spec"]
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         check({volume["persistentVolumeClaim"]["claimName"] for volume in volumes.values() if "persistentVolumeClaim" in volume} <= claims, "claims")
         for container in pod["containers"]:
             check({mount["name"] for mount in container["volumeMounts"]} == set(volumes), container["name"] + ": mounts")
-            check(container["command"][:2] == ["upgate", "canary"], container["name"] + ": command")
             args = container.get("args", [])
+            check_command(container["command"] + args)
             check(":8080" not in args or "--token-file" in args, "listens everywhere without a token")
     deployment = [one for one in documents if one["kind"] == "Deployment"][0]["spec"]
     notes = deployment["template"]["metadata"]["annotations"]
@@ -133,7 +159,7 @@ def main():
         fields = json.load(file)
     fields.update(BUILT_IN)
     documents = []
-    for name in ("serve.yaml", "controller.yaml", "argo.yaml", "flagger.yaml"):
+    for name in sorted(os.listdir(FOLDER)):
         with open(os.path.join(FOLDER, name)) as file:
             documents += list(yaml.safe_load_all(file))
     for one in documents:
@@ -150,6 +176,7 @@ def main():
     check_argo(documents, service)
     check_flagger(documents, service)
     check_pods(documents)
+    check_plan(documents)
     print("%d documents, %d failed" % (len(documents), len(failures)))
     return 1 if failures else 0
 

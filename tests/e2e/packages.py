@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed, cheaply: manual pages and completions of three shells say what --help says, by the tools that read them where
 those are there; and an installed tree with its libraries bundled, as the tarball has it, runs where only glibc's files are, from a
-folder with blanks. ci/packages --test does the rest: real packages, clean roots, upgrades, removal."""
+folder with blanks; and commands of the recipes in docs/INSTALL.md are such as the program takes. ci/packages --test does the
+rest: real packages, clean roots, upgrades, removal."""
 import contextlib
 import glob
 import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -197,6 +199,25 @@ def test_completions(verbs):
     check(done.returncode == 2 and "bash, zsh, fish" in done.stderr, "a shell that is not known: " + done.stderr)
 
 
+# --- recipes ------------------------------------------------------------------------------------------------
+
+def test_recipes(verbs):
+    """Each `upgate` of the batch scripts is a verb with options that it has; the scripts are such that bash reads them."""
+    with open(os.path.join(SOURCE, "docs/INSTALL.md"), encoding="utf-8") as file:
+        scripts = re.findall(r"^```sbatch\n(.*?)^```", file.read(), re.M | re.S)
+    check(len(scripts) == 2, "%d batch scripts" % len(scripts))
+    for script in scripts:
+        done = subprocess.run(["bash", "-n"], input=script, stderr=subprocess.PIPE, universal_newlines=True)
+        check(done.returncode == 0, "bash: " + done.stderr)
+        commands = [shlex.split(line, comments=True) for line in script.split("\n") if re.match(r"(srun .*)?upgate ", line)]
+        check(commands, "no command in " + script)
+        for words in commands:
+            words = words[words.index("upgate") + 1:]
+            end = words.index("--") if "--" in words else len(words)
+            done = run(UPGATE, *(words[:end] + ["--help"]))
+            check(words[0] in verbs and done.returncode == 0, "upgate %s: %s" % (" ".join(words), done.stderr))
+
+
 # --- a tree of its own --------------------------------------------------------------------------------------
 
 def test_tree(folder):
@@ -240,6 +261,7 @@ def main():
         test_version(folder)
         test_man(verbs)
         test_completions(verbs)
+        test_recipes(verbs)
         test_tree(folder)
     print("%d verbs, %d failed%s" % (len(verbs), len(failures), "; " + "; ".join(passed_over) if passed_over else ""))
     if failures:
