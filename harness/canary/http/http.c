@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/strings.h"
 
@@ -70,6 +71,26 @@ static void http_set_protocols(CURL *easy)
 #endif
 }
 
+// A libcurl that came along from another distribution names that one's file of authorities: here another may have them.
+static void http_set_authorities(CURL *easy)
+{
+#if LIBCURL_VERSION_NUM >= 0x075400
+    static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+                                        "/etc/ssl/cert.pem"}; // Debian, Fedora, SUSE, Alpine
+    char *own = NULL;
+    if (curl_easy_getinfo(easy, CURLINFO_CAINFO, &own) || !own || access(own, R_OK) == 0)
+        return;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        if (access(files[i], R_OK) == 0) {
+            curl_easy_setopt(easy, CURLOPT_CAINFO, files[i]);
+            return;
+        }
+    }
+#else
+    (void)easy;
+#endif
+}
+
 // An older list is still the call's when one more does not fit.
 static bool http_add_header(struct http_call *call, const char *name, const char *value)
 {
@@ -97,6 +118,7 @@ int http_call_new(struct http *http, const struct http_request *request, struct 
         int64_t timeout_ms = request->timeout_ns / 1000000;
         curl_easy_setopt(call->easy, CURLOPT_URL, request->url);
         http_set_protocols(call->easy);
+        http_set_authorities(call->easy);
         curl_easy_setopt(call->easy, CURLOPT_NOSIGNAL, 1L);
         curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)(timeout_ms > 1 ? timeout_ms : 1));
         curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);
