@@ -419,7 +419,7 @@ static double transformer_score(const struct model *model, size_t row)
     const real *logits = model->logits + at * TRANSFORMER_VOCABULARY;
     double top = -INFINITY, sum = 0;
     for (size_t i = 0; i < TRANSFORMER_VOCABULARY; i++)
-        top = fmax(top, (double)logits[i]);
+        top = (double)logits[i] > top ? (double)logits[i] : top; // with fmax gcc 12 for arm64 dies at -O3
     for (size_t i = 0; i < TRANSFORMER_VOCABULARY; i++)
         sum += exp((double)logits[i] - top);
     return (double)logits[model->target[at]] - top - log(sum);
