@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import venv
+import zipfile
 
 import roots
 
@@ -129,6 +130,9 @@ def deb(table, folder, base, package, newer, want):
     done = roots.enter(root, "apt-get", "install", "-y", "-qq", "/tmp/newer.deb")
     told = roots.enter(root, "dpkg-query", "-W", "upgate")
     trial.row("upgrade", done.returncode == 0 and told.stdout.strip().endswith("-2"), told.stdout.strip().replace("\t", " "))
+    compiled = root + "/usr/lib/upgate/python/upgate/__pycache__" # as root's Python leaves it
+    os.makedirs(compiled)
+    open(compiled + "/_find.cpython-311.pyc", "w", encoding="utf-8").close()
     done = roots.enter(root, "apt-get", "purge", "-y", "-qq", "upgate")
     left = sorted(path for path in files(root) - before if "upgate" in path and not path.startswith("/tmp/"))
     trial.row("purge leaves nothing", done.returncode == 0 and not left, ", ".join(left[:3]))
@@ -157,7 +161,7 @@ def tarball(table, folder, package, want):
 
 # --- the wheel ----------------------------------------------------------------------------------------------
 
-def audit(trial, folder, package):
+def audit(table, folder, package):
     """What auditwheel, of PyPI, makes of the tag; without network it is not asked."""
     tools = os.path.join(folder, "auditwheel")
     python = os.path.join(tools, "bin", "python")
@@ -166,12 +170,12 @@ def audit(trial, folder, package):
     done = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "auditwheel"], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        trial.table.skipped("wheel: auditwheel", "not to be had: " + done.stdout.strip().split("\n")[-1])
+        table.skipped("wheel: auditwheel", "not to be had: " + done.stdout.strip().split("\n")[-1])
         return
     done = subprocess.run([python, "-m", "auditwheel", "show", package], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     tag = os.path.basename(package).rsplit("-", 1)[1][:-len(".whl")]
     told = " ".join(done.stdout.split())
-    trial.row("auditwheel", done.returncode == 0 and 'platform tag: "%s"' % tag in told, told)
+    table.row("wheel: auditwheel", done.returncode == 0 and 'platform tag: "%s"' % tag in told, told)
 
 
 def pip(table, folder, base, package, want):
@@ -179,7 +183,7 @@ def pip(table, folder, base, package, want):
     done = roots.enter(root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "python3-venv")
     place = "/opt/two words/venv"
     trial = Trial(table, "wheel", root, place + "/bin/upgate")
-    audit(trial, folder, package)
+    audit(table, folder, package)
     name = os.path.basename(package)
     shutil.copy(package, os.path.join(root, "tmp", name))
     python = place + "/bin/python"
@@ -201,6 +205,24 @@ def pip(table, folder, base, package, want):
     done = roots.enter(root, python, "-m", "pip", "uninstall", "-q", "-y", "upgate")
     left = sorted(path for path in files(root) - before if path.startswith(place) and "upgate" in path)
     trial.row("pip uninstall leaves nothing", done.returncode == 0 and not left, ", ".join(left[:3]))
+
+
+# --- arm64 --------------------------------------------------------------------------------------------------
+
+def arm64(table, root, built, made):
+    """Under an emulator, where there are arm64's glibc and the package: the program finds its libraries."""
+    with tarfile.open(made["tarball"]) as file:
+        file.extractall(os.path.join(root, "two words"))
+    told = built.version(glob.glob(root + "/two words/*/bin/upgate")[0], root)
+    table.row("tarball: --version", told == built.told, told)
+    if "wheel" in made:
+        audit(table, os.path.dirname(root), made["wheel"])
+        with zipfile.ZipFile(made["wheel"]) as file:
+            file.extractall(os.path.join(root, "wheel"))
+        program = glob.glob(root + "/wheel/*.data/data/bin/upgate")[0]
+        os.chmod(program, 0o755) # as pip does
+        told = built.version(program, root)
+        table.row("wheel: --version", told == built.told, told)
 
 
 # --- the image ----------------------------------------------------------------------------------------------

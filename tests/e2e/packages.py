@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed, cheaply: manual pages and completions of three shells say what --help says, by the tools that read them where
 those are there; and an installed tree with its libraries bundled, as the tarball has it, runs where only glibc's files are, from a
-folder with blanks; and commands of the recipes in docs/INSTALL.md are such as the program takes. ci/packages --test does the
+folder with blanks; and commands of the recipes in docs/PACKAGES.md are such as the program takes. ci/packages --test does the
 rest: real packages, clean roots, upgrades, removal."""
 import contextlib
 import glob
@@ -203,7 +203,7 @@ def test_completions(verbs):
 
 def test_recipes(verbs):
     """Each `upgate` of the batch scripts is a verb with options that it has; the scripts are such that bash reads them."""
-    with open(os.path.join(SOURCE, "docs/INSTALL.md"), encoding="utf-8") as file:
+    with open(os.path.join(SOURCE, "docs/PACKAGES.md"), encoding="utf-8") as file:
         scripts = re.findall(r"^```sbatch\n(.*?)^```", file.read(), re.M | re.S)
     check(len(scripts) == 2, "%d batch scripts" % len(scripts))
     for script in scripts:
