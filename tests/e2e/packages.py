@@ -257,6 +257,9 @@ def test_tree(folder):
 
 def main():
     verbs = tables()
+    if not {"ab", "record"} <= set(verbs):
+        print("skipped: a build without the verbs ab and record, of which the lines typed here are")
+        return 77
     with tempfile.TemporaryDirectory(prefix="upgate-packages-") as folder:
         test_version(folder)
         test_man(verbs)
