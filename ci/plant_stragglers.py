@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ci/plants --stragglers`: one rank of a real distributed job is made late in one known way, the job is recorded with `upgate record`,
+and what `upgate stalls` says is compared with reference_models/plants/stragglers.json: which rank it is, and why."""
+import contextlib
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import straggler_kinds as kinds
+from undo import Undo
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.environ.get("UPGATE_BUILD") or os.path.join(ROOT, "build", "release")
+UPGATE = os.path.join(BUILD, "upgate")
+PLANTS = os.path.join(ROOT, "reference_models", "plants")
+PYTHON = os.path.join(ROOT, "envs", "candidate", "bin", "python")
+sys.path.insert(0, os.path.join(PLANTS, "python"))
+import straggler  # noqa: E402
+
+WINDOW_S, START_S, COMMAND_S = 8.0, 240, 120
+LATE_LEAST = 0.01  # of a step: a plant that costs less has not worked here, and is no question
+SHARD_BYTES = 64 << 20
+RIGHT, WRONG, NONE, QUIET, SKIPPED, FAILED = "right", "wrong", "not named", "not late", "skipped", "failed"
+
+
+class Trouble(Exception):
+    """The job or upgate could not be run; the text says why."""
+
+
+def answers():
+    with open(os.path.join(PLANTS, "stragglers.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+class Job:
+    """A running job; with Job(…) as job: …"""
+
+    def __init__(self, undo, ranks, isolated=None):
+        self.ranks, self.isolated = ranks, isolated
+        self.folder = tempfile.mkdtemp(prefix="upgate-stragglers-", dir=BUILD)
+        undo.later("tree", self.folder)
+        with open(os.path.join(self.folder, "shards"), "wb") as file:
+            for _ in range(SHARD_BYTES >> 22):
+                file.write(os.urandom(4 << 20))
+            os.fsync(file.fileno())
+        self.tell({"kind": "clean"})
+        self.errors = open(os.path.join(self.folder, "errors"), "w+", encoding="utf-8")
+        words = [PYTHON, os.path.join(PLANTS, "python", "straggler.py"), "launch", str(ranks), self.folder]
+        self.process = undo.begin(words + ([str(isolated)] if isolated is not None else []), stdout=subprocess.DEVNULL, stderr=self.errors)
+        if isolated is not None:
+            self.connect(undo)
+        self.pids = [self.read("rank%d" % rank) for rank in range(ranks)]
+        self.times = straggler.Times(os.path.join(self.folder, "times"), ranks)
+
+    def connect(self, undo):
+        """The isolated rank's network namespace, which ends with it, to ours."""
+        pid = str(self.read("isolated"))
+        undo.later("link", "upgate-late")
+        inside = ["nsenter", "-t", pid, "-n", "ip"]
+        for command in (["ip", "link", "add", "upgate-late", "type", "veth", "peer", "name", "eth0", "netns", pid],
+                        ["ip", "address", "add", straggler.OUTSIDE + "/30", "dev", "upgate-late"], ["ip", "link", "set", "upgate-late", "up"],
+                        [*inside, "link", "set", "lo", "up"], [*inside, "link", "set", "eth0", "up"],
+                        [*inside, "address", "add", straggler.INSIDE + "/30", "dev", "eth0"]):
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+            if done.returncode:
+                raise Trouble("%s: %s" % (" ".join(command), done.stderr.strip()))
+
+    def tell(self, mode):
+        path = os.path.join(self.folder, "mode")
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(mode, file)
+        os.replace(path + ".new", path)
+
+    def read(self, name):
+        """The number in a file that the job writes."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                self.errors.seek(0)
+                raise Trouble("the job ended: " + self.errors.read()[-500:])
+            with contextlib.suppress(OSError, ValueError), open(os.path.join(self.folder, name), encoding="utf-8") as file:
+                return int(file.read())
+            time.sleep(0.05)
+        raise Trouble("the job did not start in %d s" % START_S)
+
+    def record(self, window_s, keep=None):
+        """The upgate.stalls/1 document, and when the recording began and ended."""
+        store = keep or os.path.join(self.folder, "run.db")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(store)
+        begin = time.monotonic()
+        command([UPGATE, "record", "--pid", str(self.process.pid), "--duration", "%dms" % (window_s * 1000), "-o", store])
+        end = time.monotonic()
+        return json.loads(command([UPGATE, "stalls", store, "--format", "json"])), begin, end
+
+
+def command(words):
+    try:
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Trouble("%s: %s" % (" ".join(words[:2]), error)) from None
+    if done.returncode:
+        raise Trouble("%s: exit %d: %s" % (" ".join(words[:2]), done.returncode, (done.stderr.strip().splitlines() or ["no message"])[-1]))
+    return done.stdout
+
+
+# ---- was it right? ---------------------------------------------------------------------------------
+
+def measured(job, answer, rank, begin, end):
+    """What the ranks noted: (the median step, how long the others waited for this one in the mean, as a share of it)."""
+    steps = sorted(job.times.steps(begin, end), key=lambda one: max(one[0]))
+    if len(steps) < 10:
+        raise Trouble("the job made %d steps" % len(steps))
+    ends = [max(came) for came, _ in steps]
+    lengths = sorted(b - a for a, b in zip(ends, ends[1:]))
+    step_s = lengths[len(lengths) // 2]
+    if answer.get("late") == "transfer":
+        late = [min(left) - max(came) for came, left in steps]
+    else:
+        late = [max(0.0, came[rank] - max(at for one, at in enumerate(came) if one != rank)) for came, _ in steps]
+    return step_s, sum(late) / len(late) / step_s
+
+
+def judge(result, answer, document, culprits):
+    late = [stall for stall in document["stalls"] if stall["cause"] == "straggler"]
+    ranks = [stall["culprit"]["rank"] for stall in late]
+    if late:
+        result.update(named=ranks, what=late[0]["culprit"]["what"], found=late[0]["share"])
+        result["chain"] = [link["to"]["pid"] for link in late[0].get("chain") or []]
+    if "named" not in answer:
+        result["rank_is"] = WRONG if late else RIGHT
+        return
+    if result["late"] < LATE_LEAST:
+        result["rank_is"] = QUIET
+        return
+    result["rank_is"] = NONE if not late else RIGHT if set(ranks) == {result["rank"]} else WRONG
+    if result["rank_is"] == NONE:
+        return
+    own = next((stall for stall in late if stall["culprit"]["rank"] == result["rank"]), None)
+    says = own is not None and re.search(answer["named"], own["culprit"]["what"] or "") is not None
+    if says and answer.get("culprit"):
+        says = any(link["to"]["pid"] in culprits for link in own.get("chain") or [])
+    result["cause_is"] = RIGHT if says else WRONG
+
+
+def of_loader(job, rank):
+    """The workers of a rank's data loader: its children."""
+    with open("/proc/%d/task/%d/children" % (job.pids[rank], job.pids[rank]), encoding="ascii") as file:
+        return list(map(int, file.read().split()))
+
+
+def run(job, kind, size, seed, window_s=WINDOW_S, keep=None):
+    answer = answers()["kinds"][kind]
+    rank = job.isolated if job.isolated is not None else seed % job.ranks
+    result = {"kind": kind, "size": size, "ranks": job.ranks, "seed": seed, "rank": rank, "rank_is": FAILED, "cause_is": None, "named": [],
+              "what": None, "load": os.getloadavg()[0]}
+    try:
+        with Undo() as undo:
+            culprits = kinds.plant(undo, job, kind, rank, answer["sizes"][size])
+            document, begin, end = job.record(window_s, keep and os.path.join(keep, "%s-%s-%d-%d.db" % (kind, size, job.ranks, seed)))
+            if kind == "loader":
+                culprits = of_loader(job, rank)
+            result["step_s"], result["late"] = measured(job, answer, rank, begin, end)
+        judge(result, answer, document, culprits)
+    except kinds.Lacking as lacking:
+        result.update(rank_is=SKIPPED, what=str(lacking))
+    except (Trouble, OSError) as trouble:
+        result["what"] = str(trouble)
+    job.tell({"kind": "clean"})
+    time.sleep(1)
+    return result
+
+
+# ---- tables ----------------------------------------------------------------------------------------
+
+HEAD = "%-11s %-7s %5s %4s %8s %8s %-10s %-6s %s" % ("kind", "size", "ranks", "late", "step", "waited", "rank", "cause", "said")
+
+
+def said(result):
+    named = ", ".join("rank %s" % rank for rank in result["named"])
+    return "%s: %s" % (named, result["what"]) if named else result["what"] or "-"
+
+
+def describe(result):
+    step = "%.0f ms" % (1000 * result["step_s"]) if result.get("step_s") else "-"
+    late = "%.1f %%" % (100 * result["late"]) if result.get("late") is not None and result["kind"] != "clean" else "-"
+    return "%-11s %-7s %5d %4s %8s %8s %-10s %-6s %s" % (result["kind"], result["size"], result["ranks"], result["rank"] if result["kind"] != "clean" else "-",
+                                                      step, late, result["rank_is"], result["cause_is"] or "-", said(result))
+
+
+def share(part, whole):
+    return "%d of %d (%.0f %%)" % (part, whole, 100 * part / whole) if whole else "0 of 0"
+
+
+def score(results):
+    """A sentence about runs in which a rank was late."""
+    asked = [r for r in results if r["kind"] != "clean" and r["rank_is"] in (RIGHT, WRONG, NONE)]
+    text = "rank right in %s, another rank named in %d, nobody in %d; cause right in %s" % (
+        share(sum(r["rank_is"] == RIGHT for r in asked), len(asked)), sum(r["rank_is"] == WRONG for r in asked),
+        sum(r["rank_is"] == NONE for r in asked), share(sum(r["rank_is"] == RIGHT and r["cause_is"] == RIGHT for r in asked), len(asked)))
+    return text
+
+
+def summary(results):
+    known = answers()["kinds"]
+    clean = [r for r in results if r["kind"] == "clean" and r["rank_is"] in (RIGHT, WRONG)]
+    held = [r for r in results if known[r["kind"]].get("held_out")]
+    lines = ["Kinds on which the analysis was tuned: %s." % score([r for r in results if not known[r["kind"]].get("held_out")])]
+    if held:
+        lines.append("Held out (%s): %s." % (", ".join(sorted({r["kind"] for r in held})), score(held)))
+    if clean:
+        lines.append("Clean runs: nobody named in %s." % share(sum(r["rank_is"] == RIGHT for r in clean), len(clean)))
+    return "\n".join(lines)
+
+
+PAGE = """<!-- Made by {command}; edit ci/plant_stragglers.py and reference_models/plants/stragglers.json. -->
+# Planted stragglers
+
+Does `upgate stalls` name the rank that comes late, and why? [straggler.py](../reference_models/plants/python/straggler.py) is a DDP job over
+gloo whose step of about 0.1 s mostly waits; one rank is made late in one known way, the job is attached to for {window:g} s, and the answer is
+compared with [stragglers.json](../reference_models/plants/stragglers.json). `waited` is what the ranks themselves measured: how long the others waited
+for this one, as a share of a step (of the network: how long the transfer took). The rank is right when it is the only one named; the cause when function, file and
+the culprit's process are those of the answer. Runs in which the plant cost less than {least:.0f} % of a step are no question.
+
+Made by `{command}`, {date}, on {machine}.
+
+{summary}
+
+| kind | what it is | size | ranks | runs | waited | rank right | wrong | nobody | cause right | said last |
+|---|---|---|---|---|---|---|---|---|---|---|
+{rows}
+{absent}"""
+
+
+def rows(results):
+    for kind, answer in answers()["kinds"].items():
+        for size, number in answer["sizes"].items():
+            for ranks in sorted({r["ranks"] for r in results}):
+                runs = [r for r in results if (r["kind"], r["size"], r["ranks"]) == (kind, size, ranks) and r["rank_is"] not in (SKIPPED, FAILED, QUIET)]
+                if not runs:
+                    continue
+                waited = sorted(r["late"] for r in runs)[len(runs) // 2]
+                yield "| %s%s | %s | %s | %d | %d | %s | %d | %d | %d | %s | %s |" % (
+                    kind, " (held out)" if answer.get("held_out") else "", answer["what"], "%g %s" % (number, answer["unit"]) if number else "-", ranks,
+                    len(runs), "%.1f %%" % (100 * waited) if number else "-", sum(r["rank_is"] == RIGHT for r in runs),
+                    sum(r["rank_is"] == WRONG for r in runs), sum(r["rank_is"] == NONE for r in runs),
+                    sum(r["rank_is"] == RIGHT and r["cause_is"] == RIGHT for r in runs) if number else "-", said(runs[-1]).replace("|", " "))
+
+
+def page(results, words):
+    lines = ["- %s: %s" % one for one in answers()["absent"].items()]
+    for verdict in (QUIET, SKIPPED, FAILED):
+        lines += ["- %s %s, %d ranks, %s: %s" % (r["kind"], r["size"], r["ranks"], verdict, r["what"] or "%.1f %% of a step" % (100 * r["late"]))
+                  for r in results if r["rank_is"] == verdict]
+    return PAGE.format(command=words, window=WINDOW_S, least=100 * LATE_LEAST, date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+                       machine="%d CPUs, Linux %s" % (os.cpu_count(), os.uname().release), summary=summary(results).replace("\n", "\n\n"), rows="\n".join(rows(results)),
+                       absent="\nNot in the table:\n\n%s\n" % "\n".join(lines))
+
+
+def lacks():
+    if not os.path.exists(PYTHON):
+        return "no Python with torch at envs/candidate; ci/setup --envs makes it"
+    if os.geteuid():
+        return "recording needs root"
+    return None
+
+
+def jobs_of(names, counts):
+    """(ranks, the isolated rank, kinds): those that one job can serve."""
+    known = [name for name in answers()["kinds"] if name in names]
+    for ranks in counts:
+        yield ranks, None, [name for name in known if name != "network"]
+        yield ranks, ranks - 1, [name for name in known if name == "network"]
+
+
+def main(options, out):
+    """options: names, ranks, sizes, count, seed, results, write, keep, json. The exit status."""
+    results, before = [], []
+    if options.results and os.path.exists(options.results):
+        with open(options.results, encoding="utf-8") as file:
+            before = [json.loads(line) for line in file]
+    print(HEAD, file=out, flush=True)
+    for ranks, isolated, names in jobs_of(options.names, options.ranks):
+        if not names:
+            continue
+        with Undo() as undo:
+            job = Job(undo, ranks, isolated)
+            for turn in range(options.count):
+                for name in names:
+                    for size in [one for one in answers()["kinds"][name]["sizes"] if one in options.sizes or one == "-"]:
+                        results.append(run(job, name, size, options.seed + turn + len(results), options.window, options.keep))
+                        print(describe(results[-1]), file=out, flush=True)
+                        if options.results:
+                            with open(options.results, "a", encoding="utf-8") as file:
+                                file.write(json.dumps(results[-1]) + "\n")
+    print(summary(before + results), file=out)
+    if options.write:
+        with open(options.write, "w", encoding="utf-8") as file:
+            file.write(page(before + results, "ci/plants --stragglers --all"))
+    if options.json:
+        print(json.dumps({"schema": "upgate.stragglers/1", "results": results}, indent=2))
+    return 0 if all(r["rank_is"] in (RIGHT, QUIET, SKIPPED) and r["cause_is"] in (RIGHT, None) for r in results) else 1
