@@ -95,6 +95,7 @@ struct thread {
     __u64 attach_ns; /* out_ns is when we attached */
     __u64 short_gaps;
     __u64 short_gap_ns;
+    __u64 short_due_ns; /* of them since one was sent */
     __u64 base_switches;
     __u64 base_run_ns;
     __u64 futex_value;

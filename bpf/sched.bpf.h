@@ -277,6 +277,19 @@ static __always_inline bool gap_is_cut(struct ug_gap *gap)
     return gap->kernel_count == UG_KSTACK_MAX || gap->user_count == UG_USTACK_MAX || gap->python_count == UG_PSTACK_MAX;
 }
 
+/* Short gaps are counted, and sampled as time on the CPU is: by a tick of the time that they last together. */
+static __always_inline bool short_is_due(struct thread *thread, __u64 off)
+{
+    thread->short_gaps++;
+    thread->short_gap_ns += off;
+    thread->short_due_ns += off;
+    if (!sample_period_ns || thread->short_due_ns < sample_period_ns || thread->short_due_ns < threshold_ns)
+        return false;
+    thread->short_due_ns = 0;
+    thread->flags |= UG_GAP_SHORT;
+    return true;
+}
+
 static __always_inline void switch_in(struct task_struct *task, struct task_struct *prev, __u64 now)
 {
     struct thread *thread = thread_of(task);
@@ -291,10 +304,8 @@ static __always_inline void switch_in(struct task_struct *task, struct task_stru
     if (!thread->out_ns)
         return;
     off = now - thread->out_ns;
-    if (off < threshold_ns) {
+    if (off < threshold_ns && !short_is_due(thread, off)) {
         thread->out_ns = 0;
-        thread->short_gaps++;
-        thread->short_gap_ns += off;
         return;
     }
     scratch = scratch_of(SCRATCH_SWITCH);

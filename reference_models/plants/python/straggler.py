@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 
-STEP_WAIT_S, TURN_S, COMPUTE_S, JITTER_S = 0.08, 0.009, 0.006, 0.002
+STEP_S, STEP_WAIT_S, TURN_S, COMPUTE_S, JITTER_S = 0.093, 0.08, 0.009, 0.006, 0.002
 TABLE_FLOATS, PAGES = 1 << 28, 8192  # 1 GiB, whose pages a reader of smaps walks; 32 MiB, of which a step looks some up
 CHUNK, SLOTS = 256 << 10, 4096
 OUTSIDE, INSIDE, PORT = "10.231.77.1", "10.231.77.2", 29577  # of the two ends of the isolated rank's cable
@@ -134,6 +134,8 @@ class Rank:
         self.metrics, self.mode, self.loader, self.heap, self.table = Metrics(), {"kind": "clean"}, None, [], None
         self.buffer = mmap.mmap(-1, CHUNK)
         self.disk = os.open(os.path.join(folder, "shards"), os.O_RDONLY | os.O_DIRECT)
+        gc.collect()
+        gc.freeze()
         self.log = os.open(os.path.join(folder, "log%d" % self.rank), os.O_RDWR | os.O_CREAT, 0o600)
 
     def late_s(self, kind, usual_s=0.0):
@@ -148,7 +150,7 @@ class Rank:
         if mode["kind"] == "gc":
             self.heap = [[n] for n in range(2000 + int(self.late_s("gc") * self.objects_a_second()))]
         if mode["kind"] == "loader":
-            seconds = STEP_WAIT_S + self.late_s("loader") if mode["rank"] == self.rank else 0.02
+            seconds = STEP_S + self.late_s("loader") if mode["rank"] == self.rank else 0.02
             self.loader = iter(self.torch.utils.data.DataLoader(Samples(seconds), batch_size=1, num_workers=1))
         if mode["kind"] == "swap":
             self.table = mmap.mmap(-1, PAGES * mmap.PAGESIZE)
@@ -176,12 +178,12 @@ class Rank:
     def train_step(self, step):
         kind, turn_s = self.mode["kind"], TURN_S * (self.rank % 8)
         self.metrics.hold_s = self.late_s("lock", COMPUTE_S / 2)
-        if kind == "lock":
-            self.metrics.due.set()
         if self.loader:
             next(self.loader)
         wait_device(turn_s + random.random() * JITTER_S)
-        prepare_features(COMPUTE_S + self.late_s("python"))
+        if kind == "lock":
+            self.metrics.due.set()
+        prepare_features((3 if kind == "contention" else 1) * COMPUTE_S + self.late_s("python"))
         if kind == "agent":
             stage()
         if self.table:

@@ -356,6 +356,17 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
         part->cause = CAUSE_IDLE;
 }
 
+enum cause classify_alone(const struct trace *trace, const struct trace_gap *gap)
+{
+    struct marks marks = trace_marks(trace, gap->kernel);
+    if (!gap->waking || gap->flags & (UG_GAP_THROTTLED | UG_GAP_KTHREAD))
+        return CAUSE_COUNT;
+    if (!gap->kernel || !trace->stacks[gap->kernel].count)
+        marks = marks_of_syscall(trace->machine, gap->syscall);
+    enum cause cause = classify_lock(trace, gap, marks);
+    return cause < CAUSE_COUNT ? cause : classify_memory_or_disk(gap, marks);
+}
+
 void classify_gaps(struct work *work)
 {
     const struct trace *trace = work->trace;

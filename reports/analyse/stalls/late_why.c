@@ -68,6 +68,19 @@ static void why_culprit(const struct why *why, struct late_rank *straggler)
     free(done);
 }
 
+// Waits below the threshold, such as each of many reads of a fast disk.
+static void why_short_causes(const struct why *why, size_t late, double *sums)
+{
+    const struct trace *trace = why->ranks->trace;
+    for (size_t i = 0; i < trace->short_count; i++) {
+        const struct trace_gap *gap = &trace->shorts[i];
+        enum cause cause = gap->out >= why->begin && gap->in <= why->end ? classify_alone(trace, gap) : CAUSE_COUNT;
+        for (size_t k = 0; k < why->ranks->row_count && cause < CAUSE_COUNT; k++)
+            if (why->ranks->rows[k].thread == gap->thread)
+                sums[cause] += (double)trace->short_ns * (k == late ? 1 : -1 / (double)(why->ranks->row_count - 1));
+    }
+}
+
 static void why_causes(const struct why *why, struct late_rank *straggler)
 {
     double sums[CAUSE_COUNT] = {0}, queued = 0, ran = 0, best = 0;
@@ -88,6 +101,7 @@ static void why_causes(const struct why *why, struct late_rank *straggler)
                 sums[part->cause] += late ? (double)ns : -(double)ns / (double)others;
         }
     }
+    why_short_causes(why, straggler->row, sums);
     // Who computes more waits for its CPU more: only what is beyond that is done to it.
     double own = (double)trace_ran_ns(why->ranks->trace, why->ranks->rows[straggler->row].thread, why->begin, why->end);
     sums[CAUSE_CPU_CONTENTION] -= ran > 0 && own > ran ? queued * own / ran : queued;
@@ -192,6 +206,12 @@ static void why_add_thread(struct why *why, uint32_t index, double late)
         int64_t ns = parts_overlap(gap->out, gap->in, why->begin, why->end);
         why_add(why, gap->python, gap->user, (double)ns, late, gap->waking != 0,
                 marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
+    }
+    for (size_t i = 0; i < trace->short_count; i++) {
+        const struct trace_gap *gap = &trace->shorts[i];
+        if (gap->thread == index && gap->out >= why->begin && gap->in <= why->end && !ranks_waits(trace, gap))
+            why_add(why, gap->python, gap->user, (double)trace->short_ns, late, gap->waking != 0,
+                    marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
     }
 }
 

@@ -114,6 +114,8 @@ void holder_spins(struct work *work); // lock waits that were spent on the CPU
 
 void gil_stitch(struct work *work); // before classify_gaps
 void classify_gaps(struct work *work);
+// What a wait is by its own stack, without whom it waits for; CAUSE_COUNT: nothing that is known, or what an idle thread does as well.
+enum cause classify_alone(const struct trace *trace, const struct trace_gap *gap);
 void oncpu_find(struct work *work);
 void facts_find(struct work *work);
 void chain_follow(

@@ -130,6 +130,7 @@ struct trace {
     struct arena *arena;
     int64_t recording_id, launch_id; // launch_id 0: none
     int64_t threshold_ns, tick_ns;   // tick 0: no samples
+    int64_t short_ns;                // 0: no shorts
     int64_t from_ns;                 // what ended before was not loaded; INT64_MIN: all was
     enum marks_machine machine;      // that was recorded
     struct trace_window *windows;
@@ -142,6 +143,7 @@ struct trace {
     uint32_t *stack_frames;
     struct trace_stack *stacks; // [0] is empty
     struct trace_gap *gaps;
+    struct trace_gap *shorts; // UG_GAP_SHORT: each stands for short_ns of the thread's gaps below the threshold; in the order of the store
     struct trace_sample *samples;
     uint32_t *cpu_samples; // indexes of samples, by CPU and time
     uint32_t *cpu_first;   // [cpu_count + 1]
@@ -155,7 +157,7 @@ struct trace {
     struct trace_kernel *kernels; // where GPUs were loaded: all but collectives
     bool from_start;         // the target was started to be recorded
     const char **texts;
-    size_t nccl_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count,
+    size_t nccl_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
         sample_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
         text_count;
 };

@@ -43,6 +43,11 @@ static void trace_clip_rows(struct trace *trace)
     }
     trace->gap_count = kept;
     kept = 0;
+    for (size_t i = 0; i < trace->short_count; i++)
+        if (trace_clip(trace, &trace->shorts[i].out, &trace->shorts[i].in))
+            trace->shorts[kept++] = trace->shorts[i];
+    trace->short_count = kept;
+    kept = 0;
     for (size_t i = 0; i < trace->lock_count; i++)
         if (trace_clip(trace, &trace->locks[i].begin, &trace->locks[i].end))
             trace->locks[kept++] = trace->locks[i];

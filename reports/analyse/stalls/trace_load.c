@@ -420,6 +420,7 @@ int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, 
     int64_t hz = sqlite3_column_int64(stmt, 5);
     trace->from_start = sqlite3_column_int(stmt, 6) > 0;
     trace->tick_ns = hz > 0 ? 1000000000 / hz : 0;
+    trace->short_ns = trace->tick_ns && trace->tick_ns < trace->threshold_ns ? trace->threshold_ns : trace->tick_ns;
     while (store_step(store, stmt, NULL) == 1) // until it is reset
         ;
     trace->machine = trace_machine(store);
@@ -452,7 +453,7 @@ void trace_free(struct trace *trace)
     if (!trace)
         return;
     void *rows[] = {trace->windows,      trace->processes, trace->threads, trace->frames,
-                    trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples,
+                    trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples, trace->shorts,
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
                     trace->counters,     trace->throttles, trace->steps,   trace->texts,
                     trace->nccl,         trace->busy,      trace->kernels};

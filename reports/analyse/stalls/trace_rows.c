@@ -118,12 +118,8 @@ static int trace_table_step(struct trace_table *table, sqlite3_stmt *stmt)
 }
 
 // A connection of our own checks by itself what store_step() does.
-static bool trace_row_holds(const struct trace_table *table)
+static bool trace_gap_holds(const struct trace_gap *gap)
 {
-    const struct trace *trace = table->trace;
-    if (table->samples)
-        return range_ns(trace->samples[trace->sample_count - 1].at);
-    const struct trace_gap *gap = &trace->gaps[trace->gap_count - 1];
     return range_ns(gap->out) && range_ns(gap->waking) && range_ns(gap->in);
 }
 
@@ -132,18 +128,24 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
     struct trace *trace = table->trace;
     while ((table->rc = trace_table_step(table, stmt)) == 1) {
         uint32_t thread = trace_thread_at(table->maps, stmt, 0);
+        bool holds;
         if (thread == TRACE_NONE)
             continue;
         if (table->samples) {
             struct trace_sample *row = vector_add(trace->samples, trace->sample_count);
             row->thread = thread;
             trace_read_sample(stmt, row);
+            holds = range_ns(row->at);
         } else {
-            struct trace_gap *row = vector_add(trace->gaps, trace->gap_count);
-            row->thread = thread;
-            trace_read_gap(trace, table->maps, stmt, row);
+            struct trace_gap one = {.thread = thread};
+            trace_read_gap(trace, table->maps, stmt, &one);
+            if (one.flags & UG_GAP_SHORT)
+                vector_push(trace->shorts, trace->short_count, one);
+            else
+                vector_push(trace->gaps, trace->gap_count, one);
+            holds = trace_gap_holds(&one);
         }
-        if (!trace_row_holds(table)) {
+        if (!holds) {
             table->rc = store_damaged(table->store, &table->err, "the time of a gap or of a sample is out of range");
             break;
         }

@@ -55,11 +55,12 @@ static uint32_t used_next(const struct stacks_used *used, int64_t id)
 static void stacks_visit(struct stacks *stacks, void (*visit)(struct stacks *, uint32_t *))
 {
     struct trace *trace = stacks->trace;
-    for (size_t i = 0; i < trace->gap_count; i++) {
-        visit(stacks, &trace->gaps[i].kernel);
-        visit(stacks, &trace->gaps[i].user);
-        visit(stacks, &trace->gaps[i].python);
-        visit(stacks, &trace->gaps[i].waker_stack);
+    for (size_t i = 0; i < trace->gap_count + trace->short_count; i++) {
+        struct trace_gap *gap = i < trace->gap_count ? &trace->gaps[i] : &trace->shorts[i - trace->gap_count];
+        visit(stacks, &gap->kernel);
+        visit(stacks, &gap->user);
+        visit(stacks, &gap->python);
+        visit(stacks, &gap->waker_stack);
     }
     for (size_t i = 0; i < trace->sample_count; i++) {
         visit(stacks, &trace->samples[i].kernel);
