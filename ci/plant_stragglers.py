@@ -25,6 +25,7 @@ import straggler  # noqa: E402
 WINDOW_S, START_S, COMMAND_S = 8.0, 240, 120
 LATE_LEAST = 0.01  # of a step: a plant that costs less has not worked here, and is no question
 SHARD_BYTES = 64 << 20
+QUIET_S, QUIET_SHARE = 15, 0.15  # other work on this machine makes ranks late as well: it is waited for, so long
 RIGHT, WRONG, NONE, QUIET, SKIPPED, FAILED = "right", "wrong", "not named", "not late", "skipped", "failed"
 
 
@@ -88,13 +89,13 @@ class Job:
             time.sleep(0.05)
         raise Trouble("the job did not start in %d s" % START_S)
 
-    def record(self, window_s, keep=None):
+    def record(self, keep=None):
         """The upgate.stalls/1 document, and when the recording began and ended."""
         store = keep or os.path.join(self.folder, "run.db")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(store)
         begin = time.monotonic()
-        command([UPGATE, "record", "--pid", str(self.process.pid), "--duration", "%dms" % (window_s * 1000), "-o", store])
+        command([UPGATE, "record", "--pid", str(self.process.pid), "--duration", "%dms" % (WINDOW_S * 1000), "-o", store])
         end = time.monotonic()
         return json.loads(command([UPGATE, "stalls", store, "--format", "json"])), begin, end
 
@@ -112,7 +113,7 @@ def command(words):
 # ---- was it right? ---------------------------------------------------------------------------------
 
 def measured(job, answer, rank, begin, end):
-    """What the ranks noted: (the median step, how long the others waited for this one in the mean, as a share of it)."""
+    """What the ranks noted: (the median step, how much longer this rank was waited for than the others in the mean, as a share of it)."""
     steps = sorted(job.times.steps(begin, end), key=lambda one: max(one[0]))
     if len(steps) < 10:
         raise Trouble("the job made %d steps" % len(steps))
@@ -122,8 +123,12 @@ def measured(job, answer, rank, begin, end):
     if answer.get("late") == "transfer":
         late = [min(left) - max(came) for came, left in steps]
     else:
-        late = [max(0.0, came[rank] - max(at for one, at in enumerate(came) if one != rank)) for came, _ in steps]
+        late = [waited_for(came, rank) - sum(waited_for(came, one) for one in range(job.ranks) if one != rank) / (job.ranks - 1) for came, _ in steps]
     return step_s, sum(late) / len(late) / step_s
+
+
+def waited_for(came, rank):
+    return max(0.0, came[rank] - max(at for one, at in enumerate(came) if one != rank))
 
 
 def judge(result, answer, document, culprits):
@@ -148,21 +153,48 @@ def judge(result, answer, document, culprits):
     result["cause_is"] = RIGHT if says else WRONG
 
 
+def cpu_ticks(pids):
+    """Of the whole machine and of these processes."""
+    with open("/proc/stat", encoding="ascii") as file:
+        fields = list(map(int, file.readline().split()[1:9]))
+    ours = 0
+    for pid in pids:
+        with contextlib.suppress(OSError), open("/proc/%d/stat" % pid, encoding="utf-8") as file:
+            ours += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    return sum(fields) - fields[3] - fields[4], ours
+
+
+def busy_otherwise(job, seconds=1.0):
+    """The share of this machine's CPUs that others than the job take."""
+    before = cpu_ticks(job.pids)
+    time.sleep(seconds)
+    busy, ours = (after - earlier for after, earlier in zip(cpu_ticks(job.pids), before))
+    return max(0.0, (busy - ours) / os.sysconf("SC_CLK_TCK") / seconds / os.cpu_count())
+
+
+def await_quiet(job):
+    """Not for ever: the share that is left."""
+    deadline = time.monotonic() + QUIET_S
+    while (busy := busy_otherwise(job)) > QUIET_SHARE and time.monotonic() < deadline:
+        pass
+    return busy
+
+
 def of_loader(job, rank):
     """The workers of a rank's data loader: its children."""
     with open("/proc/%d/task/%d/children" % (job.pids[rank], job.pids[rank]), encoding="ascii") as file:
         return list(map(int, file.read().split()))
 
 
-def run(job, kind, size, seed, window_s=WINDOW_S, keep=None):
+def run(job, kind, size, seed, keep=None):
     answer = answers()["kinds"][kind]
     rank = job.isolated if job.isolated is not None else seed % job.ranks
     result = {"kind": kind, "size": size, "ranks": job.ranks, "seed": seed, "rank": rank, "rank_is": FAILED, "cause_is": None, "named": [],
-              "what": None, "load": os.getloadavg()[0]}
+              "what": None, "busy": await_quiet(job)}
     try:
         with Undo() as undo:
             culprits = kinds.plant(undo, job, kind, rank, answer["sizes"][size])
-            document, begin, end = job.record(window_s, keep and os.path.join(keep, "%s-%s-%d-%d.db" % (kind, size, job.ranks, seed)))
+            document, begin, end = job.record(keep and os.path.join(keep, "%s-%s-%d-%d.db" % (kind, size, job.ranks, seed)))
             if kind == "loader":
                 culprits = of_loader(job, rank)
             result["step_s"], result["late"] = measured(job, answer, rank, begin, end)
@@ -265,9 +297,18 @@ def page(results, words):
 def lacks():
     if not os.path.exists(PYTHON):
         return "no Python with torch at envs/candidate; ci/setup --envs makes it"
-    if os.geteuid():
-        return "recording needs root"
-    return None
+    if not os.access(UPGATE, os.X_OK):
+        return "no '%s'; build it, or name the build directory in UPGATE_BUILD" % UPGATE
+    return "recording needs root" if os.geteuid() else None
+
+
+def table():
+    """The kinds as a Markdown table."""
+    lines = ["| kind | what it is | sizes |", "|---|---|---|"]
+    for kind, answer in answers()["kinds"].items():
+        lines.append("| %s | %s | %s |" % (kind, answer["what"], ", ".join("%s: %g %s" % (size, number, answer["unit"])
+                                                                         for size, number in answer["sizes"].items() if number) or "-"))
+    return "\n".join(lines)
 
 
 def jobs_of(names, counts):
@@ -278,8 +319,22 @@ def jobs_of(names, counts):
         yield ranks, ranks - 1, [name for name in known if name == "network"]
 
 
+def runs_of(names, options):
+    """(kind, size, seed), in rounds: what else the machine does meets all of them. The seed says which rank is late."""
+    seed = options.seed
+    for _ in range(options.count):
+        for name in names:
+            for size in answers()["kinds"][name]["sizes"]:
+                if size == "-" or not options.sizes or size in options.sizes:
+                    yield name, size, seed
+                    seed += 1
+
+
 def main(options, out):
     """options: names, ranks, sizes, count, seed, results, write, keep, json. The exit status."""
+    if options.list:
+        print(table(), file=out)
+        return 0
     results, before = [], []
     if options.results and os.path.exists(options.results):
         with open(options.results, encoding="utf-8") as file:
@@ -290,14 +345,12 @@ def main(options, out):
             continue
         with Undo() as undo:
             job = Job(undo, ranks, isolated)
-            for turn in range(options.count):
-                for name in names:
-                    for size in [one for one in answers()["kinds"][name]["sizes"] if one in options.sizes or one == "-"]:
-                        results.append(run(job, name, size, options.seed + turn + len(results), options.window, options.keep))
-                        print(describe(results[-1]), file=out, flush=True)
-                        if options.results:
-                            with open(options.results, "a", encoding="utf-8") as file:
-                                file.write(json.dumps(results[-1]) + "\n")
+            for name, size, seed in runs_of(names, options):
+                results.append(run(job, name, size, seed, options.keep))
+                print(describe(results[-1]), file=out, flush=True)
+                if options.results:
+                    with open(options.results, "a", encoding="utf-8") as file:
+                        file.write(json.dumps(results[-1]) + "\n")
     print(summary(before + results), file=out)
     if options.write:
         with open(options.write, "w", encoding="utf-8") as file:

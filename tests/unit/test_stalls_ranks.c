@@ -157,6 +157,84 @@ TEST(a_rank_that_waits_for_a_disk)
     story_close(&job.story);
 }
 
+TEST(reads_that_each_wait_less_than_is_recorded)
+{
+    struct job job; // twenty reads of 0.2 ms in each step, of which one in a tick of waiting is in the store
+    job_open(&job, 2, 2);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, compute[] = {10, 14};
+        job_step(&job, 2, at, compute);
+        for (int rank = 0; rank < 2; rank++)
+            job_runs(&job, rank, at + rank * 4, at + compute[rank], "main@/x/ddp.py:30");
+        if (i % 5) // 4 ms a step
+            story_gap(&job.story, (struct story_gap){.thread = job.main[1], .out = at + 1, .waking = at + 1.2, .in = at + 1.21, .state = 2,
+                                                     .flags = UG_GAP_SHORT | UG_GAP_IOWAIT, .kernel = "io_schedule;blkdev_direct_IO;vfs_read" STORY_SYSCALL,
+                                                     .waker_stack = STORY_DISK_DONE, .waker = job.story.idle_task,
+                                                     .python = "read_shard@/x/ddp.py:14;main@/x/ddp.py:24"});
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 1);
+    CHECK_STR(top->what, "reads wait for the disk, in read_shard (ddp.py)");
+    CHECK_DBL((double)top->more_ns, 4e6, 0.5e6);
+    CHECK_INT(job.story.stalls->count, 1); // they are samples, and no stalls
+    story_close(&job.story);
+}
+
+// Rank 1 loses 2 ms of each step to somebody on its CPU: to one process, or each time to another one.
+static void job_beside(struct job *job, bool stays)
+{
+    int64_t other = 0;
+    job_open(job, 2, 2);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, compute[] = {10, 12};
+        if (!i || (!stays && i % 10 == 0))
+            other = story_other(&job->story, 5000 + i, "cc1", "cc1 -O2");
+        job_step(job, 2, at, compute);
+        for (int rank = 0; rank < 2; rank++)
+            job_runs(job, rank, at, at + 10, "main@/x/ddp.py:30");
+        story_gap(&job->story, (struct story_gap){.thread = job->main[1], .out = at + 10, .in = at + 12, .flags = UG_GAP_PREEMPTED, .next = other,
+                                                  .before = other, .python = "main@/x/ddp.py:30"});
+    }
+    story_analyse(&job->story);
+}
+
+TEST(a_neighbour_who_stays_makes_a_straggler_and_passers_by_do_not)
+{
+    struct job job;
+    job_beside(&job, false);
+    CHECK(story_find(&job.story, "straggler") == NULL);
+    story_close(&job.story);
+    job_beside(&job, true);
+    const struct stall *late = story_find(&job.story, "straggler");
+    CHECK(late != NULL);
+    CHECK_INT(late->rank, 1);
+    CHECK_STR(late->what, "other programs take the CPU, in main (ddp.py)");
+    CHECK_INT(late->chain_count, 2);
+    CHECK_INT(late->chain[1].to.pid, 5000);
+    story_close(&job.story);
+}
+
+TEST(a_rank_whose_messages_come_late)
+{
+    struct job job; // outside of collectives the ranks do the same; in them rank 1 goes on before it waits again
+    job_open(&job, 2, 2);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i;
+        for (int rank = 0; rank < 2; rank++)
+            job_runs(&job, rank, at, at + 10, "main@/x/ddp.py:30");
+        job_wait(&job, 0, at + 10, at + 15);
+        job_wait(&job, 1, at + 10, at + 12);
+        job_wait(&job, 1, at + 12.4, at + 15);
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 1);
+    CHECK_STR(top->what, "its messages come late, by the network or its connection");
+    CHECK(strstr(top->advice, "link") != NULL);
+    story_close(&job.story);
+}
+
 TEST(an_agent_beside_one_rank_is_the_end_of_one_chain)
 {
     struct job job; // ten times in the window, 60 ms each: evidence by itself, without statistics

@@ -34,6 +34,8 @@ static const char *late_what(const struct ranks *ranks, const struct late_rank *
     const char *function = straggler->function;
     if (straggler->cause < CAUSE_COUNT)
         return arena_print(arena, "%s%s%s", late_cause(arena, straggler->cause), function ? ", in " : "", function ? function : "");
+    if (straggler->messages)
+        return "its messages come late, by the network or its connection";
     if (!function)
         return NULL;
     if (straggler->kernels)
@@ -63,6 +65,8 @@ static const char *late_advice(const struct ranks *ranks, const struct late_rank
     if (straggler->function)
         return arena_print(arena, "look at %s, which takes %s longer than the other ranks: spread its input evenly, or take it out of "
                                   "the step", straggler->function, name);
+    if (straggler->messages)
+        return arena_print(arena, "look at the link of %s and at who else uses it: outside of collectives it does no more than the other ranks", name);
     return arena_print(arena, "look at what %s does between its collectives that the other ranks do not", name);
 }
 

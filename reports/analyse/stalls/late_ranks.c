@@ -2,7 +2,7 @@
 // Which rank is late beyond chance. In a clean run each rank is waited for now and then, and about as long as the others; how much
 // that varies is measured on the recording itself: the window is cut into blocks, in each of them the time for which a rank was
 // waited for is set against the others' mean, and a rank is named when the mean over the blocks is several of its standard errors.
-// What the machine's neighbours took from a rank's thread is no fault of the rank's. One cause of its own that explains its
+// What the machine's neighbours took from a rank's thread is no fault of the rank's, unless one of them is there all the time. One cause of its own that explains its
 // lateness, such as a disk, is evidence enough, however seldom it strikes.
 #include <math.h>
 #include <stdlib.h>
@@ -16,13 +16,16 @@
 // Student's t with 23 degrees of freedom exceeds 4 with probability 0.0003: of 8 ranks one is named by chance in 420 clean recordings.
 static const double late_errors = 4;
 static const double late_share = 0.01;     // of the window: what costs less is not worth a line
-static const double late_cpu_share = 0.2;  // from here on turns of neighbours are a reason, as in merge.c
+// A neighbour is a reason where it takes turns in half of the blocks: who passes by is in few. Ten compilers a second beside each rank
+// took as much together; none of them was in more than 2 of 24.
+enum { LATE_STEADY_BLOCKS = LATE_BLOCKS / 2 };
 
 struct late_row { // of a rank
     struct trace_window *spans;
     size_t span_count;
     double late[LATE_BLOCKS], taken[LATE_BLOCKS]; // waited for; of it off the CPU for others
-    double late_ns, taken_ns;
+    double late_ns;
+    uint32_t *taken_by; // of each process a bit for each block in which it had the CPU meanwhile
 };
 
 struct late_search {
@@ -63,12 +66,19 @@ static void late_spread(const struct late_search *search, int64_t begin, int64_t
     }
 }
 
+static int late_block(const struct late_search *search, int64_t at)
+{
+    int block = (int)((double)(at - search->begin) * LATE_BLOCKS / (double)(search->end - search->begin));
+    return block < 0 ? 0 : block < LATE_BLOCKS ? block : LATE_BLOCKS - 1;
+}
+
 // A span goes into its blocks, and what others took of it from the rank's thread.
 static void late_blocks(struct late_search *search, size_t index)
 {
     const struct work *work = search->work;
     struct late_row *row = &search->rows[index];
     uint32_t thread = search->ranks->rows[index].thread;
+    row->taken_by = xcalloc(work->trace->process_count + 1, sizeof *row->taken_by);
     for (size_t i = 0; i < row->span_count; i++) {
         const struct trace_window *span = &row->spans[i];
         late_spread(search, span->begin, span->end, row->late);
@@ -81,7 +91,8 @@ static void late_blocks(struct late_search *search, size_t index)
             if (part->cause != CAUSE_CPU_CONTENTION || begin >= end)
                 continue;
             late_spread(search, begin, end, row->taken);
-            row->taken_ns += (double)(end - begin);
+            if (part->culprit != TRACE_NONE)
+                row->taken_by[work->trace->threads[part->culprit].process] |= 1U << late_block(search, begin);
         }
     }
 }
@@ -144,6 +155,14 @@ static bool late_explained(const struct late_rank *one)
            one->deed_ns * 2 >= one->total_ns;
 }
 
+static bool late_has_neighbour(const struct late_search *search, const struct late_row *row)
+{
+    for (size_t i = 0; i < search->work->trace->process_count; i++)
+        if (__builtin_popcount(row->taken_by[i]) >= LATE_STEADY_BLOCKS)
+            return true;
+    return false;
+}
+
 static void late_judge(struct late_search *search, size_t index, struct late_ranks *ret)
 {
     struct late_row *row = &search->rows[index];
@@ -156,7 +175,7 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
                             .waiter = index == 0, .cause = CAUSE_COUNT};
     late_why(search->ranks, search->work, search->begin, search->end, &one);
     bool often = errors >= late_errors && own >= least;
-    bool neighbours = errors_all >= late_errors && row->taken_ns >= late_cpu_share * window;
+    bool neighbours = errors_all >= late_errors && late_has_neighbour(search, row);
     if (!often && !neighbours && !late_explained(&one))
         return;
     if (!often && neighbours)
@@ -181,8 +200,10 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
         late_judge(&search, i, ret_late);
     if (ret_late->count)
         qsort(ret_late->list, ret_late->count, sizeof *ret_late->list, late_by_cost);
-    for (size_t i = 0; i < ranks->row_count; i++)
+    for (size_t i = 0; i < ranks->row_count; i++) {
         free(search.rows[i].spans);
+        free(search.rows[i].taken_by);
+    }
     free(search.rows);
 }
 

@@ -366,6 +366,29 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
     free(list);
 }
 
+// ---- messages ----
+
+// How long a rank was outside of collectives.
+static double why_outside(const struct why *why, size_t index)
+{
+    const struct rank_row *row = &why->ranks->rows[index];
+    const struct trace_window *waits = why->ranks->waits + row->wait_first;
+    int64_t ns = why->end - why->begin;
+    for (size_t i = 0; i < row->wait_count; i++)
+        ns -= parts_overlap(waits[i].begin, waits[i].end, why->begin, why->end);
+    return (double)ns;
+}
+
+// Nothing that it does takes longer than elsewhere, and yet the others wait for it.
+static bool why_is_messages(const struct why *why, const struct late_rank *straggler)
+{
+    double more = why_outside(why, straggler->row);
+    size_t count = why->ranks->row_count;
+    for (size_t i = 0; i < count; i++)
+        more -= i == straggler->row ? 0 : why_outside(why, i) / (double)(count - 1);
+    return more * 2 < (double)straggler->total_ns;
+}
+
 void late_why(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end, struct late_rank *straggler)
 {
     struct why why = {.ranks = ranks, .work = work, .begin = begin, .end = end};
@@ -376,6 +399,7 @@ void late_why(const struct ranks *ranks, const struct work *work, int64_t begin,
     why_name(&why, straggler);
     if (straggler->cause == CAUSE_COUNT && !straggler->function)
         why_kernels(&why, straggler);
+    straggler->messages = straggler->cause == CAUSE_COUNT && !straggler->function && !ranks->nccl && why_is_messages(&why, straggler);
     free(why.function_of);
     free(why.frame_of);
     free(why.seen);
