@@ -109,7 +109,7 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
         const char *producer =
             arena_print(arena, "bpf.%s", (const char *)sqlite3_column_text(stmt, 0));
         stalls_add_breach(stalls, arena, (struct stall_breach){producer, "records", NULL, dropped});
-        int64_t kept = (int64_t)(trace->gap_count + trace->sample_count);
+        int64_t kept = (int64_t)(trace->gap_count + trace->short_count + trace->sample_count);
         *ret_trust = stalls_trust(*ret_trust, kept + dropped, dropped);
     }
     return rc;

@@ -72,9 +72,10 @@ static int recordings_count(struct store *store, struct stalls_recording *record
         const char *alone, *joined;
         size_t offset;
     } counts[] = {
-        {"SELECT count(*) FROM gap WHERE ? NOTNULL",
+        // But for UG_GAP_SHORT.
+        {"SELECT count(*) FROM gap WHERE ? NOTNULL AND NOT flags & 0x100000",
          "SELECT count(*) FROM gap e JOIN thread t ON t.id = e.thread_id JOIN process p ON p.id = "
-         "t.process_id WHERE p.recording_id = ?",
+         "t.process_id WHERE p.recording_id = ? AND NOT flags & 0x100000",
          offsetof(struct stalls_recording, gaps)},
         {"SELECT count(*) FROM sample WHERE ? NOTNULL",
          "SELECT count(*) FROM sample e JOIN thread t ON t.id = e.thread_id JOIN process p ON p.id "
