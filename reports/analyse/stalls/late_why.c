@@ -26,6 +26,8 @@ struct why {
     size_t function_count;
     uint32_t visit;
     double all, python, user; // of the late rank: what was added up, and of it with a stack of the kind
+    // What it did more than the others, in ns: on its CPU, off it by its own will; and of that, what has one of the causes; all causes.
+    double ran, slept, cause_ran, cause_slept, causes;
 };
 
 // ---- causes ----
@@ -69,19 +71,23 @@ static void why_culprit(const struct why *why, struct late_rank *straggler)
 }
 
 // Waits below the threshold, such as each of many reads of a fast disk.
-static void why_short_causes(const struct why *why, size_t late, double *sums)
+static void why_short_causes(struct why *why, size_t late, double *sums)
 {
     const struct trace *trace = why->ranks->trace;
     for (size_t i = 0; i < trace->short_count; i++) {
         const struct trace_gap *gap = &trace->shorts[i];
         enum cause cause = gap->out >= why->begin && gap->in <= why->end ? classify_alone(trace, gap) : CAUSE_COUNT;
         for (size_t k = 0; k < why->ranks->row_count && cause < CAUSE_COUNT; k++)
-            if (why->ranks->rows[k].thread == gap->thread)
-                sums[cause] += (double)trace->short_ns * (k == late ? 1 : -1 / (double)(why->ranks->row_count - 1));
+            if (why->ranks->rows[k].thread == gap->thread) {
+                double more = (double)trace->short_ns * (k == late ? 1 : -1 / (double)(why->ranks->row_count - 1));
+                sums[cause] += more;
+                why->cause_slept += more;
+            }
     }
 }
 
-static void why_causes(const struct why *why, struct late_rank *straggler)
+// The largest cause of its own.
+static void why_causes(struct why *why, struct late_rank *straggler)
 {
     double sums[CAUSE_COUNT] = {0}, queued = 0, ran = 0, best = 0;
     size_t others = why->ranks->row_count - 1;
@@ -95,23 +101,36 @@ static void why_causes(const struct why *why, struct late_rank *straggler)
             int64_t ns = parts_overlap(part->begin, part->end, why->begin, why->end);
             if (!ns || !why_counts(part))
                 continue;
-            if (part->cause == CAUSE_CPU_CONTENTION && !late)
+            if (part->cause == CAUSE_CPU_CONTENTION && !late) {
                 queued += (double)ns / (double)others;
-            else
-                sums[part->cause] += late ? (double)ns : -(double)ns / (double)others;
+                continue;
+            }
+            double more = late ? (double)ns : -(double)ns / (double)others;
+            sums[part->cause] += more;
+            why->cause_ran += part->split == SPLIT_ON_CPU ? more : 0;
+            why->cause_slept += part->split == SPLIT_BLOCKED ? more : 0;
         }
     }
     why_short_causes(why, straggler->row, sums);
     // Who computes more waits for its CPU more: only what is beyond that is done to it.
     double own = (double)trace_ran_ns(why->ranks->trace, why->ranks->rows[straggler->row].thread, why->begin, why->end);
     sums[CAUSE_CPU_CONTENTION] -= ran > 0 && own > ran ? queued * own / ran : queued;
-    for (int i = 0; i < CAUSE_COUNT; i++)
+    for (int i = 0; i < CAUSE_COUNT; i++) {
+        why->causes += sums[i];
         if (sums[i] > best) {
             best = sums[i];
             straggler->cause = (enum cause)i;
         }
+    }
     straggler->deed_ns = (int64_t)best;
-    if (best * 2 < (double)straggler->total_ns)
+}
+
+// The cause stands where nothing else is more of the lateness: not computing, nor waiting for what has no cause, nor what was not seen.
+static void why_decide(const struct why *why, struct late_rank *straggler)
+{
+    double computing = why->ran - why->cause_ran, waiting = why->slept - why->cause_slept, best = (double)straggler->deed_ns;
+    double unseen = (double)straggler->excess_ns - why->causes - computing - waiting;
+    if (best < computing || best < waiting || best < unseen)
         straggler->cause = CAUSE_COUNT;
     why_culprit(why, straggler);
 }
@@ -194,8 +213,10 @@ static void why_add_thread(struct why *why, uint32_t index, double late)
     for (uint32_t i = trace_sample_from(trace, index, why->begin);
          i < thread->sample_first + thread->sample_count && trace->samples[i].at < why->end; i++) {
         const struct trace_sample *sample = &trace->samples[i];
-        if (!marks_has(trace_marks(trace, sample->user), MARK_MPI))
-            why_add(why, sample->python, sample->user, (double)trace->tick_ns, late, false, false);
+        if (marks_has(trace_marks(trace, sample->user), MARK_MPI))
+            continue;
+        why->ran += (double)trace->tick_ns * late;
+        why_add(why, sample->python, sample->user, (double)trace->tick_ns, late, false, false);
     }
     for (uint32_t i = trace_gap_from(trace, index, why->begin);
          i < thread->gap_first + thread->gap_count && trace->gaps[i].out < why->end; i++) {
@@ -204,14 +225,18 @@ static void why_add_thread(struct why *why, uint32_t index, double late)
             continue;
         // Pushed off its CPU it is still in that function, and late there.
         int64_t ns = parts_overlap(gap->out, gap->in, why->begin, why->end);
+        if (gap->waking && !(gap->flags & UG_GAP_THROTTLED)) // then it waits for the CPU
+            why->slept += (double)parts_overlap(gap->out, gap->waking, why->begin, why->end) * late;
         why_add(why, gap->python, gap->user, (double)ns, late, gap->waking != 0,
                 marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
     }
     for (size_t i = 0; i < trace->short_count; i++) {
         const struct trace_gap *gap = &trace->shorts[i];
-        if (gap->thread == index && gap->out >= why->begin && gap->in <= why->end && !ranks_waits(trace, gap))
-            why_add(why, gap->python, gap->user, (double)trace->short_ns, late, gap->waking != 0,
-                    marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
+        if (gap->thread != index || gap->out < why->begin || gap->in > why->end || ranks_waits(trace, gap))
+            continue;
+        why->slept += gap->waking ? (double)trace->short_ns * late : 0;
+        why_add(why, gap->python, gap->user, (double)trace->short_ns, late, gap->waking != 0,
+                marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
     }
 }
 
@@ -386,7 +411,7 @@ static bool why_is_messages(const struct why *why, const struct late_rank *strag
     size_t count = why->ranks->row_count;
     for (size_t i = 0; i < count; i++)
         more -= i == straggler->row ? 0 : why_outside(why, i) / (double)(count - 1);
-    return more * 2 < (double)straggler->total_ns;
+    return more * 2 < (double)straggler->excess_ns;
 }
 
 void late_why(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end, struct late_rank *straggler)
@@ -396,6 +421,7 @@ void late_why(const struct ranks *ranks, const struct work *work, int64_t begin,
     why_functions(&why);
     for (size_t i = 0; i < ranks->row_count; i++)
         why_add_thread(&why, ranks->rows[i].thread, i == straggler->row ? 1 : -1 / (double)(ranks->row_count - 1));
+    why_decide(&why, straggler);
     why_name(&why, straggler);
     if (straggler->cause == CAUSE_COUNT && !straggler->function)
         why_kernels(&why, straggler);
