@@ -16,8 +16,8 @@
 // Student's t with 23 degrees of freedom exceeds 4 with probability 0.0003: of 8 ranks one is named by chance in 420 clean recordings.
 static const double late_errors = 4;
 static const double late_share = 0.01;     // of the window: what costs less is not worth a line
-// A neighbour is a reason where it takes turns in half of the blocks: who passes by is in few. Ten compilers a second beside each rank
-// took as much together; none of them was in more than 2 of 24.
+// A neighbour is a reason where it takes turns in half of the blocks: who passes by is in fewer. Beside a clean job of two ranks on two
+// CPUs, with a test suite, a build and a program that never sleeps, nobody was in more than 7 of 24.
 enum { LATE_STEADY_BLOCKS = LATE_BLOCKS / 2 };
 
 struct late_row { // of a rank

@@ -11,8 +11,9 @@
 #include "reports/analyse/stalls/ranks.h"
 
 struct why_sum {
-    double late, others, off; // off: of late, off the CPU; slept below
-    double slept, depth; // depth: times late, from the leaf
+    double late, others;
+    double off, slept; // of the difference of the two: off the CPU; by a sleep
+    double depth;      // times late, from the leaf
 };
 
 struct why {
@@ -28,6 +29,7 @@ struct why {
     double all, python, user; // of the late rank: what was added up, and of it with a stack of the kind
     // What it did more than the others, in ns: on its CPU, off it by its own will; and of that, what has one of the causes; all causes.
     double ran, slept, cause_ran, cause_slept, causes;
+    double dear; // what a ns on the CPU takes where others wait for it as well
 };
 
 // ---- causes ----
@@ -86,35 +88,49 @@ static void why_short_causes(struct why *why, size_t late, double *sums)
     }
 }
 
+// How long the others waited for a CPU, in the mean; what that made of each ns of theirs on it. Who computes more waits more: only what
+// is beyond that is done to it.
+static double why_queue(struct why *why, size_t late)
+{
+    const struct trace *trace = why->ranks->trace;
+    double queued = 0, ran = 0, others = (double)(why->ranks->row_count - 1);
+    for (size_t i = 0; i < why->ranks->row_count; i++) {
+        uint32_t thread = why->ranks->rows[i].thread, last, first = parts_range(why->work, thread, why->begin, why->end, &last);
+        if (i == late)
+            continue;
+        ran += (double)trace_ran_ns(trace, thread, why->begin, why->end) / others;
+        for (uint32_t k = first; k < last; k++) {
+            const struct part *part = &why->work->parts[k];
+            if (part->cause == CAUSE_CPU_CONTENTION)
+                queued += (double)parts_overlap(part->begin, part->end, why->begin, why->end) / others;
+        }
+    }
+    double own = (double)trace_ran_ns(trace, why->ranks->rows[late].thread, why->begin, why->end);
+    why->dear = ran > 0 ? 1 + queued / ran : 1;
+    return ran > 0 && own > ran ? queued * own / ran : queued;
+}
+
 // The largest cause of its own.
 static void why_causes(struct why *why, struct late_rank *straggler)
 {
-    double sums[CAUSE_COUNT] = {0}, queued = 0, ran = 0, best = 0;
+    double sums[CAUSE_COUNT] = {0}, best = 0;
     size_t others = why->ranks->row_count - 1;
+    sums[CAUSE_CPU_CONTENTION] = -why_queue(why, straggler->row);
     for (size_t i = 0; i < why->ranks->row_count; i++) {
         bool late = i == straggler->row;
-        double run = (double)trace_ran_ns(why->ranks->trace, why->ranks->rows[i].thread, why->begin, why->end);
-        ran += late ? 0 : run / (double)others;
         uint32_t last, first = parts_range(why->work, why->ranks->rows[i].thread, why->begin, why->end, &last);
         for (uint32_t k = first; k < last; k++) {
             const struct part *part = &why->work->parts[k];
-            int64_t ns = parts_overlap(part->begin, part->end, why->begin, why->end);
-            if (!ns || !why_counts(part))
+            double ns = (double)parts_overlap(part->begin, part->end, why->begin, why->end);
+            if (!why_counts(part) || (part->cause == CAUSE_CPU_CONTENTION && !late))
                 continue;
-            if (part->cause == CAUSE_CPU_CONTENTION && !late) {
-                queued += (double)ns / (double)others;
-                continue;
-            }
-            double more = late ? (double)ns : -(double)ns / (double)others;
+            double more = (late ? ns : -ns / (double)others) * (part->split == SPLIT_ON_CPU ? why->dear : 1);
             sums[part->cause] += more;
             why->cause_ran += part->split == SPLIT_ON_CPU ? more : 0;
             why->cause_slept += part->split == SPLIT_BLOCKED ? more : 0;
         }
     }
     why_short_causes(why, straggler->row, sums);
-    // Who computes more waits for its CPU more: only what is beyond that is done to it.
-    double own = (double)trace_ran_ns(why->ranks->trace, why->ranks->rows[straggler->row].thread, why->begin, why->end);
-    sums[CAUSE_CPU_CONTENTION] -= ran > 0 && own > ran ? queued * own / ran : queued;
     for (int i = 0; i < CAUSE_COUNT; i++) {
         why->causes += sums[i];
         if (sums[i] > best) {
@@ -128,7 +144,7 @@ static void why_causes(struct why *why, struct late_rank *straggler)
 // The cause stands where nothing else is more of the lateness: not computing, nor waiting for what has no cause, nor what was not seen.
 static void why_decide(const struct why *why, struct late_rank *straggler)
 {
-    double computing = why->ran - why->cause_ran, waiting = why->slept - why->cause_slept, best = (double)straggler->deed_ns;
+    double computing = why->ran * why->dear - why->cause_ran, waiting = why->slept - why->cause_slept, best = (double)straggler->deed_ns;
     double unseen = (double)straggler->excess_ns - why->causes - computing - waiting;
     if (best < computing || best < waiting || best < unseen)
         straggler->cause = CAUSE_COUNT;
@@ -184,10 +200,10 @@ static void why_add_stack(struct why *why, uint32_t stack, double ns, double lat
             continue;
         why->seen[function] = why->visit;
         struct why_sum *sum = &why->sums[function];
+        sum->off += off ? ns * late : 0;
+        sum->slept += sleeps ? ns * late : 0;
         if (late > 0) {
             sum->late += ns;
-            sum->off += off ? ns : 0;
-            sum->slept += sleeps ? ns : 0;
             sum->depth += ns * i;
         } else {
             sum->others -= ns * late;
@@ -326,8 +342,8 @@ static void why_name(const struct why *why, struct late_rank *straggler)
     const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
     file = file ? file + 1 : frame->module;
     straggler->function = file ? arena_print(trace->arena, "%s (%s)", frame->name, file) : frame->name;
-    straggler->waiting = sum->off * 2 > sum->late;
-    straggler->sleeping = sum->slept * 2 > sum->late;
+    straggler->waiting = sum->off * 2 > sum->late - sum->others;
+    straggler->sleeping = sum->slept * 2 > sum->late - sum->others;
     if (straggler->cause == CAUSE_COUNT)
         straggler->deed_ns = (int64_t)((sum->late - sum->others) * why->all / (frame->kind == 'p' ? why->python : why->user));
     why_witness(why, best, straggler);
