@@ -25,7 +25,7 @@ import straggler  # noqa: E402
 WINDOW_S, START_S, COMMAND_S = 8.0, 240, 120
 LATE_LEAST = 0.01  # of a step: a plant that costs less has not worked here, and is no question
 SHARD_BYTES = 64 << 20
-QUIET_S, QUIET_SHARE = 15, 0.15  # other work on this machine makes ranks late as well: it is waited for, so long
+QUIET_S, QUIET_SHARE = 15, 0.3  # other work on this machine makes ranks late as well: it is waited for, so long
 RIGHT, WRONG, NONE, QUIET, SKIPPED, FAILED = "right", "wrong", "not named", "not late", "skipped", "failed"
 
 

@@ -215,6 +215,41 @@ TEST(a_neighbour_who_stays_makes_a_straggler_and_passers_by_do_not)
     story_close(&job.story);
 }
 
+// A machine on which each ms on the CPU takes three, and ranks that sleep alike: rank 1 does a tick more.
+static void job_crowded(struct job *job, const char *more, const char *user)
+{
+    enum { LONG_MS = 40 };
+    job_open(job, 2, 2);
+    for (int i = 0; i < STORY_WINDOW_MS / LONG_MS; i++) {
+        double at = LONG_MS * i;
+        int64_t other = i % 5 ? 0 : story_other(&job->story, 5000 + i, "cc1", "cc1 -O2");
+        for (int rank = 0; rank < 2; rank++) {
+            double ran = rank ? 10 : 5, sleeps = at + 3 * ran;
+            job_runs(job, rank, at + ran - 5, at + ran, "main@/x/ddp.py:30");
+            story_gap(&job->story, (struct story_gap){.thread = job->main[rank], .out = at + ran, .in = sleeps, .flags = UG_GAP_PREEMPTED,
+                                                      .next = other, .python = rank ? more : "main@/x/ddp.py:30"});
+            story_gap(&job->story, (struct story_gap){.thread = job->main[rank], .out = sleeps, .waking = sleeps + 3, .in = sleeps + 3.01, .state = 1,
+                                                      .kernel = "schedule;do_nanosleep;hrtimer_nanosleep" STORY_SYSCALL, .waker_stack = STORY_TIMER,
+                                                      .python = "main@/x/ddp.py:31"});
+        }
+        story_samples(&job->story, (struct story_samples){.thread = job->main[1], .from = at, .to = at + 5, .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER,
+                                                          .user = user, .python = more});
+        job_wait(job, 0, at + 18, at + 33.5);
+    }
+}
+
+TEST(what_makes_a_rank_late_on_a_crowded_machine)
+{
+    struct job job;
+    job_crowded(&job, "[gc];collect@/x/ddp.py:9;main@/x/ddp.py:29", "deduce_unreachable;gc_collect_main");
+    CHECK_STR(story_top(&job.story)->cause, "straggler");
+    CHECK_STR(story_top(&job.story)->what, "python's garbage collector runs, in collect (ddp.py)");
+    story_close(&job.story);
+    job_crowded(&job, "main@/x/ddp.py:29", NULL);
+    CHECK_STR(story_top(&job.story)->what, "computing in main (ddp.py)");
+    story_close(&job.story);
+}
+
 TEST(a_rank_whose_messages_come_late)
 {
     struct job job; // outside of collectives the ranks do the same; in them rank 1 goes on before it waits again
