@@ -294,7 +294,7 @@ Made by %(command)s, %(date)s, on
 
 %(machines)s
 
-Not all of it is upgate's doing: other load of the machine moves both sides.
+Not all of it is upgate's doing: other load of the machine moves both sides. Ranks that come late are planted in [STRAGGLERS.md](STRAGGLERS.md).
 
 %(summary)s
 
