@@ -153,31 +153,36 @@ def judge(result, answer, document, culprits):
     result["cause_is"] = RIGHT if says else WRONG
 
 
-def cpu_ticks(pids):
-    """Of the whole machine and of these processes."""
-    with open("/proc/stat", encoding="ascii") as file:
-        fields = list(map(int, file.readline().split()[1:9]))
-    ours = 0
-    for pid in pids:
-        with contextlib.suppress(OSError), open("/proc/%d/stat" % pid, encoding="utf-8") as file:
-            ours += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
-    return sum(fields) - fields[3] - fields[4], ours
+class Busy:
+    """share(): of this machine's CPUs, what others than these processes and our children that ended took since."""
 
+    def __init__(self, pids):
+        self.pids, self.since, self.before = pids, time.monotonic(), self.ticks(pids)
 
-def busy_otherwise(job, seconds=1.0):
-    """The share of this machine's CPUs that others than the job take."""
-    before = cpu_ticks(job.pids)
-    time.sleep(seconds)
-    busy, ours = (after - earlier for after, earlier in zip(cpu_ticks(job.pids), before))
-    return max(0.0, (busy - ours) / os.sysconf("SC_CLK_TCK") / seconds / os.cpu_count())
+    @staticmethod
+    def ticks(pids):
+        with open("/proc/stat", encoding="ascii") as file:
+            fields = list(map(int, file.readline().split()[1:9]))
+        took = os.times()
+        ours = (took.children_user + took.children_system) * os.sysconf("SC_CLK_TCK")
+        for pid in pids:
+            with contextlib.suppress(OSError), open("/proc/%d/stat" % pid, encoding="utf-8") as file:
+                ours += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+        return sum(fields) - fields[3] - fields[4] - ours
+
+    def share(self):
+        ticks = self.ticks(self.pids) - self.before
+        return max(0.0, ticks / os.sysconf("SC_CLK_TCK") / (time.monotonic() - self.since) / os.cpu_count())
 
 
 def await_quiet(job):
-    """Not for ever: the share that is left."""
+    """Not for ever."""
     deadline = time.monotonic() + QUIET_S
-    while (busy := busy_otherwise(job)) > QUIET_SHARE and time.monotonic() < deadline:
-        pass
-    return busy
+    busy = Busy(job.pids)
+    time.sleep(1)
+    while busy.share() > QUIET_SHARE and time.monotonic() < deadline:
+        busy = Busy(job.pids)
+        time.sleep(1)
 
 
 def of_loader(job, rank):
@@ -190,11 +195,14 @@ def run(job, kind, size, seed, keep=None):
     answer = answers()["kinds"][kind]
     rank = job.isolated if job.isolated is not None else seed % job.ranks
     result = {"kind": kind, "size": size, "ranks": job.ranks, "seed": seed, "rank": rank, "rank_is": FAILED, "cause_is": None, "named": [],
-              "what": None, "busy": await_quiet(job)}
+              "what": None, "busy": None}
     try:
+        await_quiet(job)
         with Undo() as undo:
             culprits = kinds.plant(undo, job, kind, rank, answer["sizes"][size])
+            busy = Busy(job.pids + culprits + of_loader(job, rank))
             document, begin, end = job.record(keep and os.path.join(keep, "%s-%s-%d-%d.db" % (kind, size, job.ranks, seed)))
+            result["busy"] = busy.share()
             if kind == "loader":
                 culprits = of_loader(job, rank)
             result["step_s"], result["late"] = measured(job, answer, rank, begin, end)
@@ -210,7 +218,7 @@ def run(job, kind, size, seed, keep=None):
 
 # ---- tables ----------------------------------------------------------------------------------------
 
-HEAD = "%-11s %-7s %5s %4s %8s %8s %-10s %-6s %s" % ("kind", "size", "ranks", "late", "step", "waited", "rank", "cause", "said")
+HEAD = "%-11s %-7s %5s %4s %8s %8s %6s %-10s %-6s %s" % ("kind", "size", "ranks", "late", "step", "waited", "others", "rank", "cause", "said")
 
 
 def said(result):
@@ -221,8 +229,9 @@ def said(result):
 def describe(result):
     step = "%.0f ms" % (1000 * result["step_s"]) if result.get("step_s") else "-"
     late = "%.1f %%" % (100 * result["late"]) if result.get("late") is not None and result["kind"] != "clean" else "-"
-    return "%-11s %-7s %5d %4s %8s %8s %-10s %-6s %s" % (result["kind"], result["size"], result["ranks"], result["rank"] if result["kind"] != "clean" else "-",
-                                                      step, late, result["rank_is"], result["cause_is"] or "-", said(result))
+    others = "%.0f %%" % (100 * result["busy"]) if result["busy"] is not None else "-"
+    return "%-11s %-7s %5d %4s %8s %8s %6s %-10s %-6s %s" % (result["kind"], result["size"], result["ranks"], result["rank"] if result["kind"] != "clean" else "-",
+                                                      step, late, others, result["rank_is"], result["cause_is"] or "-", said(result))
 
 
 def share(part, whole):
@@ -239,14 +248,18 @@ def score(results):
 
 
 def summary(results):
-    known = answers()["kinds"]
-    clean = [r for r in results if r["kind"] == "clean" and r["rank_is"] in (RIGHT, WRONG)]
-    held = [r for r in results if known[r["kind"]].get("held_out")]
-    lines = ["Kinds on which the analysis was tuned: %s." % score([r for r in results if not known[r["kind"]].get("held_out")])]
-    if held:
-        lines.append("Held out (%s): %s." % (", ".join(sorted({r["kind"] for r in held})), score(held)))
-    if clean:
-        lines.append("Clean runs: nobody named in %s." % share(sum(r["rank_is"] == RIGHT for r in clean), len(clean)))
+    """Sentences; what ran while others had the machine as well stands apart."""
+    known, lines = answers()["kinds"], []
+    for crowded in (False, True):
+        some = [r for r in results if r["busy"] is not None and (r["busy"] > QUIET_SHARE) == crowded]
+        where = "beside other work (more than %.0f %% of the CPUs)" % (100 * QUIET_SHARE) if crowded else "on a quiet machine"
+        for held in (False, True):
+            kinds_of = [r for r in some if known[r["kind"]].get("held_out", False) == held]
+            if any(r["rank_is"] in (RIGHT, WRONG, NONE) and r["kind"] != "clean" for r in kinds_of):
+                lines.append("%s, %s: %s." % ("Kinds held out" if held else "Kinds on which the analysis was tuned", where, score(kinds_of)))
+        clean = [r for r in some if r["kind"] == "clean" and r["rank_is"] in (RIGHT, WRONG)]
+        if clean:
+            lines.append("Clean runs, %s: nobody named in %s." % (where, share(sum(r["rank_is"] == RIGHT for r in clean), len(clean))))
     return "\n".join(lines)
 
 
@@ -284,7 +297,8 @@ def rows(results):
                     sum(r["rank_is"] == RIGHT and r["cause_is"] == RIGHT for r in runs) if number else "-", said(runs[-1]).replace("|", " "))
 
 
-def page(results, words):
+def page(results):
+    words = "ci/plants --stragglers --all --ranks %s" % ",".join(map(str, sorted({r["ranks"] for r in results})))
     lines = ["- %s: %s" % one for one in answers()["absent"].items()]
     for verdict in (QUIET, SKIPPED, FAILED):
         lines += ["- %s %s, %d ranks, %s: %s" % (r["kind"], r["size"], r["ranks"], verdict, r["what"] or "%.1f %% of a step" % (100 * r["late"]))
@@ -354,7 +368,7 @@ def main(options, out):
     print(summary(before + results), file=out)
     if options.write:
         with open(options.write, "w", encoding="utf-8") as file:
-            file.write(page(before + results, "ci/plants --stragglers --all"))
+            file.write(page(before + results))
     if options.json:
         print(json.dumps({"schema": "upgate.stragglers/1", "results": results}, indent=2))
     return 0 if all(r["rank_is"] in (RIGHT, QUIET, SKIPPED) and r["cause_is"] in (RIGHT, None) for r in results) else 1

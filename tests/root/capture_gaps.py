@@ -5,7 +5,7 @@ others."""
 import os
 import time
 
-from capture_rig import EXEC, EXIT, FORK, MS, OWNER_FUTEX, PREEMPTED, RENAME, SEEN, WAKER_IRQ, Capture, \
+from capture_rig import EXEC, EXIT, FORK, MS, OWNER_FUTEX, PREEMPTED, RENAME, SEEN, SHORT, WAKER_IRQ, Capture, \
     Subject, check, is_gap, length, main
 
 
@@ -28,6 +28,24 @@ def pipe_pair():
         totals = {r["tid"]: r for r in records if r["kind"] == "total"}
         check(totals[subject.pid]["switches"] > 0 and totals[subject.pid]["run_ns"] > 0, totals)
         check(counts["gap"]["kept"] == len([r for r in records if r["kind"] == "gap"]), counts)
+
+
+def short_ones():
+    """Waits of 5 ms below a threshold of 50 ms: one in each 50 ms of them is sent, and none without the sampler."""
+    limit = 50 * MS
+    with Subject("pipe") as subject:
+        with Capture(subject.pid, options=["-t", str(limit), "-z", "199"]) as capture:
+            gap = capture.wait(lambda r: is_gap(r, subject.pid, "pipe_read") and r["flags"] & SHORT, "a short gap in the pipe")
+            check(length(gap) < limit, "longer than the threshold:", length(gap))
+            records, _ = capture.stop()
+        total = [r for r in records if r["kind"] == "total" and r["tid"] == subject.pid][0]
+        sent = [r for r in records if is_gap(r, subject.pid) and r["flags"] & SHORT]
+        # The totals are read a little before the last ones are sent.
+        check(len(sent) <= total["short_gap_ns"] / limit + 1 and total["short_gaps"] > 2 * len(sent), total, len(sent))
+        with Capture(subject.pid, options=["-t", str(limit)]) as capture:
+            time.sleep(0.3)
+            records, _ = capture.stop()
+        check(not any(r["kind"] == "gap" and r["flags"] & SHORT for r in records), "a short gap without samples")
 
 
 def futex_holder():
@@ -147,4 +165,4 @@ def cgroup_members():
                 time.sleep(0.05)
 
 
-main(pipe_pair, futex_holder, preempted, born_later, not_children, others_are_silent, renamed, cgroup_members)
+main(pipe_pair, short_ones, futex_holder, preempted, born_later, not_children, others_are_silent, renamed, cgroup_members)
