@@ -218,23 +218,23 @@ TEST(a_neighbour_who_stays_makes_a_straggler_and_passers_by_do_not)
 // A machine on which each ms on the CPU takes three, and ranks that sleep alike: rank 1 does a tick more.
 static void job_crowded(struct job *job, const char *more, const char *user)
 {
-    enum { LONG_MS = 40 };
+    enum { LONG_MS = 100 };
     job_open(job, 2, 2);
     for (int i = 0; i < STORY_WINDOW_MS / LONG_MS; i++) {
         double at = LONG_MS * i;
-        int64_t other = i % 5 ? 0 : story_other(&job->story, 5000 + i, "cc1", "cc1 -O2");
+        int64_t other = i % 4 ? 0 : story_other(&job->story, 5000 + i, "cc1", "cc1 -O2");
         for (int rank = 0; rank < 2; rank++) {
             double ran = rank ? 10 : 5, sleeps = at + 3 * ran;
             job_runs(job, rank, at + ran - 5, at + ran, "main@/x/ddp.py:30");
             story_gap(&job->story, (struct story_gap){.thread = job->main[rank], .out = at + ran, .in = sleeps, .flags = UG_GAP_PREEMPTED,
                                                       .next = other, .python = rank ? more : "main@/x/ddp.py:30"});
-            story_gap(&job->story, (struct story_gap){.thread = job->main[rank], .out = sleeps, .waking = sleeps + 3, .in = sleeps + 3.01, .state = 1,
+            story_gap(&job->story, (struct story_gap){.thread = job->main[rank], .out = sleeps, .waking = sleeps + 50, .in = sleeps + 50.01, .state = 1,
                                                       .kernel = "schedule;do_nanosleep;hrtimer_nanosleep" STORY_SYSCALL, .waker_stack = STORY_TIMER,
                                                       .python = "main@/x/ddp.py:31"});
         }
         story_samples(&job->story, (struct story_samples){.thread = job->main[1], .from = at, .to = at + 5, .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER,
                                                           .user = user, .python = more});
-        job_wait(job, 0, at + 18, at + 33.5);
+        job_wait(job, 0, at + 65, at + 80.5);
     }
 }
 
