@@ -101,12 +101,13 @@ class Job:
 
 
 def command(words):
+    verb = "upgate " + words[1]
     try:
         done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=COMMAND_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Trouble("%s: %s" % (" ".join(words[:2]), error)) from None
+    except subprocess.TimeoutExpired:
+        raise Trouble("%s took longer than %d s" % (verb, COMMAND_S)) from None
     if done.returncode:
-        raise Trouble("%s: exit %d: %s" % (" ".join(words[:2]), done.returncode, (done.stderr.strip().splitlines() or ["no message"])[-1]))
+        raise Trouble("%s: exit %d: %s" % (verb, done.returncode, (done.stderr.strip().splitlines() or ["no message"])[-1]))
     return done.stdout
 
 
