@@ -271,14 +271,14 @@ Does `upgate stalls` name the rank that comes late, and why? [straggler.py](../r
 gloo whose step of about 0.1 s mostly waits; one rank is made late in one known way, the job is attached to for {window:g} s, and the answer is
 compared with [stragglers.json](../reference_models/plants/stragglers.json). `waited` is what the ranks themselves measured: how long the others waited
 for this one, as a share of a step (of the network: how long the transfer took). The rank is right when it is the only one named; the cause when function, file and
-the culprit's process are those of the answer. Runs in which the plant cost less than {least:.0f} % of a step are no question.
+the culprit's process are those of the answer. `others` is the share of the CPUs that was taken by neither the job nor the recorder: it makes ranks late as well. Runs in which the plant cost less than {least:.0f} % of a step are no question.
 
 Made by `{command}`, {date}, on {machine}.
 
 {summary}
 
-| kind | what it is | size | ranks | runs | waited | rank right | wrong | nobody | cause right | said last |
-|---|---|---|---|---|---|---|---|---|---|---|
+| kind | what it is | size | ranks | runs | others | waited | rank right | wrong | nobody | cause right | said last |
+|---|---|---|---|---|---|---|---|---|---|---|---|
 {rows}
 {absent}"""
 
@@ -291,9 +291,9 @@ def rows(results):
                 if not runs:
                     continue
                 waited = sorted(r["late"] for r in runs)[len(runs) // 2]
-                yield "| %s%s | %s | %s | %d | %d | %s | %d | %d | %d | %s | %s |" % (
+                yield "| %s%s | %s | %s | %d | %d | %.0f %% | %s | %d | %d | %d | %s | %s |" % (
                     kind, " (held out)" if answer.get("held_out") else "", answer["what"], "%g %s" % (number, answer["unit"]) if number else "-", ranks,
-                    len(runs), "%.1f %%" % (100 * waited) if number else "-", sum(r["rank_is"] == RIGHT for r in runs),
+                    len(runs), 100 * sorted(r["busy"] for r in runs)[len(runs) // 2], "%.1f %%" % (100 * waited) if number else "-", sum(r["rank_is"] == RIGHT for r in runs),
                     sum(r["rank_is"] == WRONG for r in runs), sum(r["rank_is"] == NONE for r in runs),
                     sum(r["rank_is"] == RIGHT and r["cause_is"] == RIGHT for r in runs) if number else "-", said(runs[-1]).replace("|", " "))
 
