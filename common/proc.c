@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "common/target_file.h"
 
 enum { PROC_STAT_BYTES = 2048, PROC_STATUS_BYTES = 8192, PROC_STAT_FIELDS = 41 };
 
@@ -103,7 +102,7 @@ char *proc_variable(const char *dir, const char *name)
 {
     char *path = xasprintf("%s/environ", dir), *found = NULL;
     size_t len = 0, name_len = strlen(name);
-    char *text = target_file_text(path, 1 << 20, &len);
+    char *text = string_read_file(path, 1 << 20, &len);
     for (size_t at = 0; text && at < len && !found; at += strlen(text + at) + 1)
         if (strncmp(text + at, name, name_len) == 0 && text[at + name_len] == '=')
             found = xstrdup(text + at + name_len + 1);
