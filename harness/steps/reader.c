@@ -270,6 +270,16 @@ bool reader_truncated(const struct reader *reader)
     return fstat(reader->fd, &status) != 0 || (uint64_t)status.st_size < reader->plan.file_bytes;
 }
 
+// A step file, or one whose maker was killed before it was one: it has its size, which it gets behind its lock, and no magic yet.
+static bool is_step_file(int fd, const struct stat *status)
+{
+    struct ug_step_header found = {0};
+
+    return pread(fd, &found, sizeof(found), 0) >= (ssize_t)sizeof(found.magic) &&
+           (found.magic == UG_STEP_MAGIC || (found.magic == 0 && status->st_size > (off_t)sizeof(found) &&
+                                             (found.version == 0 || found.version == UG_STEP_VERSION)));
+}
+
 int reader_sweep(const char *directory, const char *name_prefix)
 {
     DIR *dir = opendir(directory);
@@ -282,7 +292,6 @@ int reader_sweep(const char *directory, const char *name_prefix)
     while ((entry = readdir(dir)) != NULL) {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
         struct stat status;
-        uint64_t magic = 0;
         int fd;
 
         if (strncmp(entry->d_name, name_prefix, strlen(name_prefix)) != 0) {
@@ -294,8 +303,7 @@ int reader_sweep(const char *directory, const char *name_prefix)
             continue;
         }
         if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-            read(fd, &magic, sizeof(magic)) == (ssize_t)sizeof(magic) && magic == UG_STEP_MAGIC &&
-            fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
+            is_step_file(fd, &status) && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
             unlinkat(dirfd(dir), entry->d_name, 0) == 0) {
             removed++;
         }

@@ -271,13 +271,22 @@ TEST(sweep_touches_regular_files_of_ours_only)
         CHECK_INT(write(fd, &magic, sizeof(magic)), sizeof(magic));
         close(fd);
     }
+    snprintf(target, sizeof(target), "%s/x-half-made", dir);
+    int half = open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666); // its maker was killed before it wrote anything
+    CHECK_INT(ftruncate(half, 1 << 20), 0);
+    snprintf(target, sizeof(target), "%s/x-foreign", dir);
+    CHECK(write(open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666), "something", 9) == 9);
+    snprintf(target, sizeof(target), "%s/x-empty", dir);
+    CHECK(open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) >= 0); // perhaps it is being made
+    snprintf(target, sizeof(target), "%s/target", dir);
     bool other = geteuid() == 0 && chown(path, 65534, 65534) == 0;
     snprintf(path, sizeof(path), "%s/x-link", dir);
     CHECK_INT(symlink(target, path), 0);
     snprintf(path, sizeof(path), "%s/x-fifo", dir);
     CHECK_INT(mkfifo(path, 0666), 0);
     alarm(10);
-    CHECK_INT(reader_sweep(dir, "x-"), other ? 1 : 2);
+    CHECK_INT(reader_sweep(dir, "x-"), other ? 2 : 3);
+    CHECK_INT(reader_sweep(dir, "x-"), 0);
     alarm(0);
     CHECK_INT(access(target, F_OK), 0);
     CHECK_INT(access(path, F_OK), 0);
