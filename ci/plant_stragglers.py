@@ -3,6 +3,7 @@
 and what `upgate stalls` says is compared with reference_models/plants/stragglers.json: which rank it is, and why."""
 import contextlib
 import datetime
+import importlib
 import json
 import os
 import re
@@ -19,8 +20,6 @@ BUILD = os.environ.get("UPGATE_BUILD") or os.path.join(ROOT, "build", "release")
 UPGATE = os.path.join(BUILD, "upgate")
 PLANTS = os.path.join(ROOT, "reference_models", "plants")
 PYTHON = os.path.join(ROOT, "envs", "candidate", "bin", "python")
-sys.path.insert(0, os.path.join(PLANTS, "python"))
-import straggler  # noqa: E402
 
 WINDOW_S, START_S, COMMAND_S = 8.0, 240, 120
 LATE_LEAST = 0.01  # of a step: a plant that costs less has not worked here, and is no question
@@ -31,6 +30,14 @@ RIGHT, WRONG, NONE, QUIET, SKIPPED, FAILED = "right", "wrong", "not named", "not
 
 class Trouble(Exception):
     """The job or upgate could not be run; the text says why."""
+
+
+def job_module():
+    """What the job itself knows of its times and addresses; guests of ci/kernels have other plants only."""
+    folder = os.path.join(PLANTS, "python")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module("straggler")
 
 
 def answers():
@@ -56,7 +63,7 @@ class Job:
         if isolated is not None:
             self.connect(undo)
         self.pids = [self.read("rank%d" % rank) for rank in range(ranks)]
-        self.times = straggler.Times(os.path.join(self.folder, "times"), ranks)
+        self.times = job_module().Times(os.path.join(self.folder, "times"), ranks)
 
     def connect(self, undo):
         """The isolated rank's network namespace, which ends with it, to ours."""
@@ -64,9 +71,9 @@ class Job:
         undo.later("link", "upgate-late")
         inside = ["nsenter", "-t", pid, "-n", "ip"]
         for command in (["ip", "link", "add", "upgate-late", "type", "veth", "peer", "name", "eth0", "netns", pid],
-                        ["ip", "address", "add", straggler.OUTSIDE + "/30", "dev", "upgate-late"], ["ip", "link", "set", "upgate-late", "up"],
+                        ["ip", "address", "add", job_module().OUTSIDE + "/30", "dev", "upgate-late"], ["ip", "link", "set", "upgate-late", "up"],
                         [*inside, "link", "set", "lo", "up"], [*inside, "link", "set", "eth0", "up"],
-                        [*inside, "address", "add", straggler.INSIDE + "/30", "dev", "eth0"]):
+                        [*inside, "address", "add", job_module().INSIDE + "/30", "dev", "eth0"]):
             done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
             if done.returncode:
                 raise Trouble("%s: %s" % (" ".join(command), done.stderr.strip()))
