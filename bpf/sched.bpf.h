@@ -277,13 +277,13 @@ static __always_inline bool gap_is_cut(struct ug_gap *gap)
     return gap->kernel_count == UG_KSTACK_MAX || gap->user_count == UG_USTACK_MAX || gap->python_count == UG_PSTACK_MAX;
 }
 
-/* Short gaps are counted, and sampled as time on the CPU is: by a tick of the time that they last together. */
+/* Short gaps are counted, and sampled as time on the CPU is: by some ticks of the time that they last together. */
 static __always_inline bool short_is_due(struct thread *thread, __u64 off)
 {
     thread->short_gaps++;
     thread->short_gap_ns += off;
     thread->short_due_ns += off;
-    if (!sample_period_ns || thread->short_due_ns < sample_period_ns || thread->short_due_ns < threshold_ns)
+    if (!sample_period_ns || thread->short_due_ns < UG_SHORT_TICKS * sample_period_ns || thread->short_due_ns < threshold_ns)
         return false;
     thread->short_due_ns = 0;
     thread->flags |= UG_GAP_SHORT;

@@ -247,7 +247,7 @@ CREATE TABLE stack (
 
 -- A stay off the CPU of a thread of the target, at least threshold_ns long. blocked = waking - out, run queue = in -
 -- waking; waking NULL: preempted while runnable, all of it is run queue. With the flag UG_GAP_SHORT it is shorter: of those that the thread has
--- one stands for each tick of the sampler (threshold_ns, if that is more) that they last together.
+-- one stands for each eight ticks of the sampler (threshold_ns, if that is more) that they last together.
 CREATE TABLE gap (
     id             INTEGER PRIMARY KEY,
     thread_id      INTEGER NOT NULL REFERENCES thread (id),

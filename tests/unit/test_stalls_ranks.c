@@ -159,14 +159,14 @@ TEST(a_rank_that_waits_for_a_disk)
 
 TEST(reads_that_each_wait_less_than_is_recorded)
 {
-    struct job job; // twenty reads of 0.2 ms in each step, of which one in a tick of waiting is in the store
+    struct job job; // twenty reads of 0.2 ms in each step, of which one in eight ticks of waiting is in the store
     job_open(&job, 2, 2);
     for (int i = 0; i < STEPS; i++) {
         double at = STEP_MS * i, compute[] = {10, 14};
         job_step(&job, 2, at, compute);
         for (int rank = 0; rank < 2; rank++)
             job_runs(&job, rank, at + rank * 4, at + compute[rank], "main@/x/ddp.py:30");
-        if (i % 5) // 4 ms a step
+        if (i % 10 == 5) // 4 ms a step
             story_gap(&job.story, (struct story_gap){.thread = job.main[1], .out = at + 1, .waking = at + 1.2, .in = at + 1.21, .state = 2,
                                                      .flags = UG_GAP_SHORT | UG_GAP_IOWAIT, .kernel = "io_schedule;blkdev_direct_IO;vfs_read" STORY_SYSCALL,
                                                      .waker_stack = STORY_DISK_DONE, .waker = job.story.idle_task,

@@ -420,7 +420,9 @@ int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, 
     int64_t hz = sqlite3_column_int64(stmt, 5);
     trace->from_start = sqlite3_column_int(stmt, 6) > 0;
     trace->tick_ns = hz > 0 ? 1000000000 / hz : 0;
-    trace->short_ns = trace->tick_ns && trace->tick_ns < trace->threshold_ns ? trace->threshold_ns : trace->tick_ns;
+    trace->short_ns = UG_SHORT_TICKS * trace->tick_ns;
+    if (trace->short_ns && trace->short_ns < trace->threshold_ns)
+        trace->short_ns = trace->threshold_ns;
     while (store_step(store, stmt, NULL) == 1) // until it is reset
         ;
     trace->machine = trace_machine(store);
