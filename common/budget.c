@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "common/clock.h"
-#include "common/target_reader.h"
+#include "common/target/reader.h"
 
 static int64_t budget_cpu_ns(void)
 {

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/target_file.h"
+#include "common/target/file.h"
 
 enum {
     ELF_SEGMENTS_READ_MAX = 512,
@@ -41,7 +41,7 @@ int elf_file_open(int fd, struct elf_file *ret)
         ret->header.e_ident[EI_DATA] != order)
         return -ENOEXEC;
     if (target_file_status(fd, &status))
-        return -EIO;
+        return errno == EAGAIN ? -EAGAIN : -EIO;
     ret->bytes = status.st_size > 0 ? (uint64_t)status.st_size : 0;
     return 0;
 }

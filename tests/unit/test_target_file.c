@@ -19,7 +19,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 #include "tests/unit/runner.h"
 
 static char test_dir[] = "/tmp/upgate-target-XXXXXX";
@@ -254,19 +254,19 @@ TEST(another_file_at_the_path_is_not_opened)
 
 TEST(only_memory_files_are_opened_as_such)
 {
-    char name[16];
-    int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY), memory = memfd_create("upgate-spool", 0);
+    char path[64];
+    int memory = memfd_create("upgate-spool", 0);
     int disk = open("/proc/self/exe", O_RDONLY), device = open("/dev/null", O_RDWR);
     FILE *shared = fopen("/dev/shm/memfd:upgate-spool", "w+"); // on a tmpfs, as memory files are, but not on theirs
-    CHECK(directory >= 0 && memory >= 0 && disk >= 0 && device >= 0);
-    snprintf(name, sizeof name, "%d", memory);
-    int fd = target_file_open_memory(directory, name);
+    CHECK(memory >= 0 && disk >= 0 && device >= 0);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), memory);
+    int fd = target_file_open_memory(path);
     CHECK(fd >= 0);
     CHECK_INT(write(fd, "x", 1), 1);
     const int others[] = {disk, device, shared ? fileno(shared) : disk};
     for (int i = 0; i < 3; i++) {
-        snprintf(name, sizeof name, "%d", others[i]);
-        CHECK_INT(target_file_open_memory(directory, name), -1);
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), others[i]);
+        CHECK_INT(target_file_open_memory(path), -1);
         CHECK_INT(errno, EINVAL);
     }
     unlink("/dev/shm/memfd:upgate-spool");

@@ -19,7 +19,7 @@
 
 #include "common/proc.h"
 #include "common/strings.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 
 enum {
     SPOOL_SEGMENT_BYTES_MIN = 4 << 10,
@@ -93,7 +93,9 @@ int spool_reader_find(pid_t pid, int *ret_fd)
         ssize_t len = readlinkat(dirfd(dir), entry->d_name, target, sizeof target);
         if (len < (ssize_t)sizeof want - 1 || memcmp(target, want, sizeof want - 1) != 0)
             continue;
-        int fd = target_file_open_memory(dirfd(dir), entry->d_name);
+        char *link = xasprintf("%s/%s", path, entry->d_name);
+        int fd = target_file_open_memory(link);
+        free(link);
         if (fd < 0) {
             rc = errno == ENOENT || errno == EINVAL ? rc : -errno;
         } else if (reader_is_of(fd, own_pid)) {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/elf.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 #include "tracer/pystack/layout.h"
 #include "tracer/pystack/machine.h"
 

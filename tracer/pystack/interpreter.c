@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/proc.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 #include "tracer/pystack/image.h"
 #include "tracer/pystack/layout.h"
 

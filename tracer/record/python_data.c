@@ -10,7 +10,7 @@
 
 #include "common/elf.h"
 #include "common/proc.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 
 // base: where the begin of the file is mapped.
 static void python_data_add(struct python_data *data, int fd, uint64_t base)

@@ -13,7 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/strings.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 #include "tracer/record/children.h"
 #include "tracer/record/privileges.h"
 #include "tracer/record/recorder.h"
@@ -78,8 +78,8 @@ static char *recorder_missing_json(const struct recorder *recorder)
     char *silent = target_file_silent();
     if (silent) {
         string_make_plain(silent, strlen(silent));
-        char *text = xasprintf("names: the file system of '%s' did not answer in time: functions of files there have "
-                               "no names", silent);
+        char *text = xasprintf("names: '%s' could not be read in time: functions of the files on its file system have no "
+                               "names", silent);
         json_array_append_new(list, json_string(text));
         free(text);
         free(silent);

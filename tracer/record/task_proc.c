@@ -8,7 +8,7 @@
 
 #include "common/proc.h"
 #include "common/strings.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 
 void task_comm_set(char *comm, const char *from)
 {

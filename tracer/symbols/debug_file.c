@@ -16,7 +16,7 @@
 #endif
 
 #include "common/strings.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 
 enum { DEBUG_PATH_MAX = 4096 };
 

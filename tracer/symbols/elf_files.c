@@ -12,7 +12,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 #include "tracer/symbols/debug_file.h"
 
 static const int64_t elf_files_sweep_ns = INT64_C(30000000000);

@@ -53,7 +53,7 @@ int elf_image_read(int fd, struct elf_image *ret)
     int code = elf_file_open(fd, &file), notes = 0;
     if (code)
         return code == -EAGAIN ? code : -ENOEXEC;
-    for (uint32_t i = 0; !elf_segment(&file, i, &header); i++) {
+    for (uint32_t i = 0; !(code = elf_segment(&file, i, &header)); i++) {
         if (header.p_type == PT_NOTE && !*image.build_id && notes++ < ELF_NOTE_SEGMENTS_MAX)
             elf_image_notes(fd, &header, &image);
         if (header.p_type == PT_LOAD && (header.p_flags & PF_X) && header.p_memsz &&
@@ -63,8 +63,8 @@ int elf_image_read(int fd, struct elf_image *ret)
             image.segments[image.segment_count++] = (struct elf_segment){
                 header.p_offset, header.p_filesz, header.p_vaddr, header.p_memsz};
     }
-    if (!image.segment_count)
-        return -ENOEXEC;
+    if (code == -EAGAIN || !image.segment_count)
+        return code == -EAGAIN ? code : -ENOEXEC;
     *ret = image;
     return 0;
 }

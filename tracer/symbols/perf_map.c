@@ -11,7 +11,7 @@
 #include "common/search.h"
 #include "common/sort.h"
 #include "common/strings.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 
 enum {
     PERF_CHUNK_BYTES = 64 << 10,

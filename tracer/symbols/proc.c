@@ -10,7 +10,7 @@
 
 #include "common/hash.h"
 #include "common/proc.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 
 enum { PROC_PATH_MAX = 4096 + 64 };
 

@@ -9,7 +9,7 @@
 #include "common/elf.h"
 #include "common/search.h"
 #include "common/strings.h"
-#include "common/target_file.h"
+#include "common/target/file.h"
 
 enum {
     EH_ENTRIES_MAX = 4 << 20,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of another process, which is not trusted: what it maps, and what stands in its directories. The one place
 // where such are opened and read: never outside the root of that process, regular files only, and without ever waiting: for a FIFO,
-// or for a file system that does not answer (target_reader.h). What is refused is not opened even for a moment, and nothing is started
+// or for a file system that does not answer (common/target/reader.h). What is refused is not opened even for a moment, and nothing is started
 // (a device). The functions that open return a descriptor for target_file_read and target_file_status, or -1 with errno; EAGAIN: a
 // file system does not answer. device: where the file lies, as maps has it; 0: not known.
 #ifndef UPGATE_COMMON_TARGET_FILE_H
@@ -20,9 +20,9 @@ int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_
 int target_file_open_here(const char *path, dev_t device);
 // A path of ours that may be the file with this identity, and may be any other.
 int target_file_open_known(const char *path, dev_t device, ino_t inode);
-// A link of /proc/PID/fd, if it is a memory file (memfd_create), for reading and writing: a target can give any file that
-// it can bind somewhere the name of one. Read as any descriptor is.
-int target_file_open_memory(int directory, const char *name);
+// /proc/PID/fd/N, if it is a memory file (memfd_create), for reading and writing: a target can give any file that it can bind
+// somewhere the name of one. Read as any descriptor is.
+int target_file_open_memory(const char *path);
 
 // As pread(2), of any descriptor; as much as there is.
 ssize_t target_file_read(int fd, void *buf, size_t len, uint64_t offset);
@@ -31,7 +31,7 @@ int target_file_status(int fd, struct stat *ret);
 // The text of a file of /proc, such as PID/environ, which waits for the process's mmap lock; at most max bytes, and a NUL behind them. NULL,
 // errno. The caller's.
 char *target_file_text(const char *path, size_t max, size_t *ret_len);
-// The last file whose file system did not answer in time since target_file_start, or NULL. The caller's.
+// The last file that could not be read in time since target_file_start, or NULL. The caller's.
 char *target_file_silent(void);
 // The process that waits for file systems is forked now, not at the first use. prepare: called in it (NULL: nothing), to give up
 // what it need not have; system calls only.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both ends of the socket. The process is a fork of one that may have threads: it makes system calls and nothing else.
-#include "common/target_reader.h"
+#include "common/target/reader.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -187,7 +187,7 @@ static void reader_end(void)
 
 static void reader_fork(target_serve *serve)
 {
-    static bool buries;
+    static bool ends_with_us;
     int ends[2];
     if (!reader_bury() || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return;
@@ -211,7 +211,7 @@ static void reader_fork(target_serve *serve)
     reader.prepared = reader.prepare;
     clockid_t id;
     reader_clock = clock_getcpuclockid(pid, &id) == 0 ? id : 0;
-    buries = buries || atexit(reader_end) == 0;
+    ends_with_us = ends_with_us || atexit(reader_end) == 0;
 }
 
 static bool reader_is_there(target_serve *serve)

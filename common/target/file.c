@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of another process. A file is first found without being opened (O_PATH) and looked at; only what is known to
-// be regular is opened for reading. All of it is done in the process of target_reader.h, as every step may wait for a file system.
+// be regular is opened for reading. All of it is done in the process of reader.h, as every step may wait for a file system.
 // What lies on a local one is then ours to read. Of any other we get the O_PATH descriptor, which nothing waits for, and it is read there.
-#include "common/target_file.h"
+#include "common/target/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "common/target_reader.h"
+#include "common/target/reader.h"
 
 static void target_close(int fd)
 {
@@ -31,7 +31,7 @@ static void target_close(int fd)
 
 // --- in the process that may wait ---------------------------------------------------------------------
 
-// No server and no program answers for these, unless their disk is one (nbd, a loop over NFS). What is not here is read at arm's length, which costs 20 us a read.
+// No server and no program answers for these, unless their disk is one (nbd, a loop over NFS). What is not here is read at arm's length.
 static bool target_is_local(uint32_t type)
 {
     static const uint32_t local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,   BTRFS_SUPER_MAGIC,  TMPFS_MAGIC,    RAMFS_MAGIC,
@@ -143,14 +143,14 @@ static int target_open_mapped(const struct target_question *question)
 }
 
 // All memory files are on one device of the kernel's, which nobody can mount.
-static int target_open_memory(int directory, const char *name)
+static int target_open_memory(const char *path)
 {
     struct stat status;
     int own = memfd_create("upgate-probe", MFD_CLOEXEC), fd = -1;
     bool known = own >= 0 && fstat(own, &status) == 0;
     if (own >= 0)
         target_close(own);
-    int found = known ? openat(directory, name, O_PATH | O_CLOEXEC) : -1;
+    int found = known ? open(path, O_PATH | O_CLOEXEC) : -1;
     if (target_is_wanted(found, &(struct target_identity){status.st_dev, 0, true}))
         fd = target_open_found(found, O_RDWR);
     if (found >= 0)
@@ -194,7 +194,7 @@ static void target_serve_question(const struct target_question *question, int fd
     case TARGET_OPEN_MAPPED: ret->fd = target_open_mapped(question); break;
     case TARGET_OPEN_HERE: ret->fd = target_open_path(question->path, NULL); break;
     case TARGET_OPEN_KNOWN: ret->fd = target_open_path(question->path, &wanted); break;
-    case TARGET_OPEN_MEMORY: ret->fd = target_open_memory(fd, question->path); break;
+    case TARGET_OPEN_MEMORY: ret->fd = target_open_memory(question->path); break;
     case TARGET_STATUS: ret->result = fstat(fd, (struct stat *)(void *)bytes) ? -1 : (ssize_t)sizeof(struct stat); break;
     case TARGET_READ: ret->result = target_read(question, fd, bytes); break;
     case TARGET_TEXT: ret->result = target_text(question, bytes); break;
@@ -218,10 +218,10 @@ char *target_file_silent(void)
     return target_reader_silent();
 }
 
-static int target_ask(const struct target_question *question, int directory)
+static int target_ask(const struct target_question *question)
 {
     int fd = -1;
-    return target_reader_ask(target_serve_question, question, directory, &fd, NULL) < 0 ? -1 : fd;
+    return target_reader_ask(target_serve_question, question, -1, &fd, NULL) < 0 ? -1 : fd;
 }
 
 static bool target_fits(struct target_question *question, const char *proc, const char *path)
@@ -235,32 +235,32 @@ static bool target_fits(struct target_question *question, const char *proc, cons
 int target_file_open(const char *proc, pid_t pid, const char *path, dev_t device)
 {
     struct target_question question = {.what = TARGET_OPEN, .pid = pid, .device = device};
-    return target_fits(&question, proc, path) ? target_ask(&question, -1) : -1;
+    return target_fits(&question, proc, path) ? target_ask(&question) : -1;
 }
 
 int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path, dev_t device)
 {
     struct target_question question = {
         .what = TARGET_OPEN_MAPPED, .pid = pid, .begin = begin, .end = end, .device = device};
-    return target_fits(&question, proc, path) ? target_ask(&question, -1) : -1;
+    return target_fits(&question, proc, path) ? target_ask(&question) : -1;
 }
 
 int target_file_open_here(const char *path, dev_t device)
 {
     struct target_question question = {.what = TARGET_OPEN_HERE, .device = device};
-    return target_fits(&question, "", path) ? target_ask(&question, -1) : -1;
+    return target_fits(&question, "", path) ? target_ask(&question) : -1;
 }
 
 int target_file_open_known(const char *path, dev_t device, ino_t inode)
 {
     struct target_question question = {.what = TARGET_OPEN_KNOWN, .device = device, .inode = inode};
-    return target_fits(&question, "", path) ? target_ask(&question, -1) : -1;
+    return target_fits(&question, "", path) ? target_ask(&question) : -1;
 }
 
-int target_file_open_memory(int directory, const char *name)
+int target_file_open_memory(const char *path)
 {
     struct target_question question = {.what = TARGET_OPEN_MEMORY};
-    return target_fits(&question, "", name) ? target_ask(&question, directory) : -1;
+    return target_fits(&question, "", path) ? target_ask(&question) : -1;
 }
 
 static bool target_is_remote(int fd)

@@ -2,7 +2,7 @@
 // A process of ours that looks up, opens and reads files whose file system may not answer: a dead server's, or one that a program
 // serves which has stopped. Who waits for such can be killed at best, and often not even that; so it is this process that waits, and
 // whoever asks it gives up in time. It is forked at the first question, has nothing open but its end of a socket, and ends when that
-// closes. Safe to use from several threads, one question at a time. Only common/target_file.c asks.
+// closes. Safe to use from several threads, one question at a time. Only common/target/file.c asks.
 #ifndef UPGATE_COMMON_TARGET_READER_H
 #define UPGATE_COMMON_TARGET_READER_H
 
@@ -20,7 +20,7 @@ enum target_what {
     TARGET_OPEN_MAPPED, // begin, end, else path
     TARGET_OPEN_HERE,   // path
     TARGET_OPEN_KNOWN,  // path, if device and inode are its
-    TARGET_OPEN_MEMORY, // path, inside the descriptor
+    TARGET_OPEN_MEMORY, // path
     TARGET_STATUS,      // of the descriptor: struct stat
     TARGET_READ,        // of the descriptor
     TARGET_TEXT,        // of the file at path
@@ -55,7 +55,7 @@ ssize_t target_reader_ask(target_serve *serve, const struct target_question *que
 int64_t target_reader_cpu_ns(void);
 // The file of the last question that had no answer in time, "" where only its device is known; NULL: there was none. The caller's.
 char *target_reader_silent(void);
-// Forks it now, and forgets that. prepare (NULL: nothing) is called in it: system calls only.
+// Forks it now, and forgets which file that was. prepare (NULL: nothing) is called in it: system calls only.
 void target_reader_start(target_serve *serve, void (*prepare)(void));
 
 #endif
