@@ -59,8 +59,12 @@ static struct symbol_file *elf_files_free_slot(struct elf_files *files)
     return oldest;
 }
 
-static struct symbol_file *elf_files_known(struct elf_files *files, const struct stat *status,
-                                           int64_t changed_ns)
+static int64_t elf_files_changed_ns(const struct stat *status)
+{
+    return status->st_mtim.tv_sec * INT64_C(1000000000) + status->st_mtim.tv_nsec;
+}
+
+static struct symbol_file *elf_files_known(const struct elf_files *files, const struct stat *status, int64_t changed_ns)
 {
     for (uint32_t i = 0; i < files->files_max; i++) {
         struct symbol_file *one = &files->slots[i];
@@ -132,7 +136,7 @@ bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct f
         errno = code;
         return false;
     }
-    int64_t changed_ns = status.st_mtim.tv_sec * INT64_C(1000000000) + status.st_mtim.tv_nsec;
+    int64_t changed_ns = elf_files_changed_ns(&status);
     elf_files_sweep(files);
     struct symbol_file *file = elf_files_known(files, &status, changed_ns);
     if (file) {
@@ -162,6 +166,19 @@ bool elf_files_known_as(const struct elf_files *files, const char *build_id, con
             *ret = (struct file_ref){i, one->generation};
             return true;
         }
+    }
+    return false;
+}
+
+bool elf_files_known_by(const struct elf_files *files, uint64_t device, uint64_t inode, struct file_ref *ret)
+{
+    struct stat status;
+    for (uint32_t i = 0; inode && i < files->files_max; i++) {
+        const struct symbol_file *one = &files->slots[i];
+        if (!one->generation || one->fd < 0 || one->device != device || one->inode != inode)
+            continue;
+        *ret = (struct file_ref){i, one->generation};
+        return target_file_status(one->fd, &status) == 0 && elf_files_known(files, &status, elf_files_changed_ns(&status)) == one;
     }
     return false;
 }

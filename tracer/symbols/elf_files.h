@@ -46,6 +46,9 @@ void elf_files_init(struct elf_files *files, uint32_t files_max);
 bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct file_ref *ret);
 // The file with a build-id (interned) that a process calls by that path, if it is known: then it need not be opened.
 bool elf_files_known_as(const struct elf_files *files, const char *build_id, const char *path, struct file_ref *ret);
+// One whose descriptor we hold, which is why its inode can be no other's; unchanged since. What maps say is what stat says but where
+// they differ (overlayfs of older kernels, btrfs): then it is not found.
+bool elf_files_known_by(const struct elf_files *files, uint64_t device, uint64_t inode, struct file_ref *ret);
 // NULL: thrown out in between; adopt it again.
 struct symbol_file *elf_files_get(struct elf_files *files, struct file_ref ref);
 // Build the symbol table if it is not there.

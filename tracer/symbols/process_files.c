@@ -62,6 +62,8 @@ struct symbol_file *processes_file(struct processes *processes, struct symbol_pr
             good = processes_share_vdso(processes, mapping);
         } else {
             good = elf_files_known_as(processes->files, mapping->build_id, mapping->path, &mapping->file) ||
+                   (!mapping->build_id &&
+                    elf_files_known_by(processes->files, mapping->device, mapping->inode, &mapping->file)) ||
                    processes_adopt_file(processes, process, mapping);
         }
         mapping->unopenable = !good && errno != EAGAIN; // a file system that does not answer may do so later
