@@ -3,13 +3,13 @@
 // job: it stands in docs/ beside the pages.
 #include "harness/verbs/docs.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/environment.h"
 #include "common/strings.h"
 #include "harness/plan/plan.h"
+#include "harness/verbs/page.h"
 #ifdef UPGATE_HAVE_ROLLOUT
 #include "harness/canary/plan/rollout.h"
 #endif
@@ -68,43 +68,40 @@ static void docs_print_causes(void *stream)
 }
 #endif
 
-// DIRECTORY/NAME.md, by `print` or, with a verb, from its table.
-static int docs_write_page(const char *directory, const char *name, void (*print)(void *),
-                           const struct verb *verb, struct error *err)
+// One of both.
+struct docs_page {
+    void (*print)(void *stream);
+    const struct verb *verb;
+};
+
+static void docs_print(const void *context, FILE *file)
 {
-    char *path = xasprintf("%s/%s.md", directory, name);
-    FILE *file = fopen(path, "we");
-    bool failed = !file;
-    if (file && verb)
-        options_print_markdown(verb, file);
-    else if (file)
-        print(file);
-    if (file) {
-        failed = ferror(file);
-        failed |= fclose(file) != 0;
-    }
-    int rc = failed ? error_set(err, -EIO, "failed to write '%s': %s", path, strerror(errno)) : 0;
-    free(path);
-    return rc;
+    const struct docs_page *page = context;
+    if (page->verb)
+        options_print_markdown(page->verb, file);
+    else
+        page->print(file);
 }
 
 int docs_write(const struct verb *const *verbs, const char *directory, struct error *err)
 {
-    int rc = docs_write_page(directory, "environment", docs_print_environment, NULL, err);
-    if (!rc)
-        rc = docs_write_page(directory, "plan", plan_print_markdown, NULL, err);
+    static const struct {
+        const char *name;
+        void (*print)(void *stream);
+    } pages[] = {
+        {"environment", docs_print_environment},
+        {"plan", plan_print_markdown},
 #ifdef UPGATE_HAVE_ROLLOUT
-    if (!rc)
-        rc = docs_write_page(directory, "rollout", rollout_print_markdown, NULL, err);
+        {"rollout", rollout_print_markdown},
 #endif
 #ifdef UPGATE_HAVE_STALLS
-    if (!rc)
-        rc = docs_write_page(directory, "stall-causes", docs_print_causes, NULL, err);
+        {"stall-causes", docs_print_causes},
 #endif
-    for (; *verbs && !rc; verbs++) {
-        char *name = xasprintf("upgate-%s", (*verbs)->name);
-        rc = docs_write_page(directory, name, NULL, *verbs, err);
-        free(name);
-    }
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof pages / sizeof *pages && !rc; i++)
+        rc = page_write(xasprintf("%s/%s.md", directory, pages[i].name), docs_print, &(struct docs_page){.print = pages[i].print}, err);
+    for (; *verbs && !rc; verbs++)
+        rc = page_write(xasprintf("%s/upgate-%s.md", directory, (*verbs)->name), docs_print, &(struct docs_page){.verb = *verbs}, err);
     return rc;
 }

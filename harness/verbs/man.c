@@ -3,13 +3,13 @@
 // of environment variables, writes files of a directory. The same words as --help: no prose of its own but headings.
 #include "harness/verbs/man.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/environment.h"
 #include "common/strings.h"
+#include "harness/verbs/page.h"
 #include "harness/verbs/version.h"
 
 // One character of UTF-8 as roff has it. Returns how many bytes that took.
@@ -205,29 +205,27 @@ static void man_print_program(const struct man_program *program, FILE *file)
     man_see_also(program, NULL, file);
 }
 
-// `verb` NULL: the page of the program.
-static int man_write_page(const struct man_program *program, const struct verb *verb, const char *directory, struct error *err)
+struct man_page {
+    const struct man_program *program;
+    const struct verb *verb; // NULL: of the program
+};
+
+static void man_print(const void *context, FILE *file)
 {
-    char *path = verb ? xasprintf("%s/upgate-%s.1", directory, verb->name) : xasprintf("%s/upgate.1", directory);
-    FILE *file = fopen(path, "we");
-    bool failed = !file;
-    if (file) {
-        if (verb)
-            man_print_verb(program, verb, file);
-        else
-            man_print_program(program, file);
-        failed = ferror(file);
-        failed |= fclose(file) != 0;
-    }
-    int rc = failed ? error_set(err, -EIO, "failed to write '%s': %s", path, strerror(errno)) : 0;
-    free(path);
-    return rc;
+    const struct man_page *page = context;
+    if (page->verb)
+        man_print_verb(page->program, page->verb, file);
+    else
+        man_print_program(page->program, file);
 }
 
 int man_write(const struct man_program *program, const char *directory, struct error *err)
 {
-    int rc = man_write_page(program, NULL, directory, err);
-    for (const struct verb *const *verb = program->verbs; *verb && !rc; verb++)
-        rc = man_write_page(program, *verb, directory, err);
+    struct man_page page = {.program = program};
+    int rc = page_write(xasprintf("%s/upgate.1", directory), man_print, &page, err);
+    for (const struct verb *const *verb = program->verbs; *verb && !rc; verb++) {
+        page.verb = *verb;
+        rc = page_write(xasprintf("%s/upgate-%s.1", directory, (*verb)->name), man_print, &page, err);
+    }
     return rc;
 }
