@@ -306,7 +306,9 @@ def rows(results):
 
 
 def page(results):
-    words = "ci/plants --stragglers --all --ranks %s" % ",".join(map(str, sorted({r["ranks"] for r in results})))
+    there = {r["kind"] for r in results}
+    names = "--all" if there == set(answers()["kinds"]) else " ".join(sorted(there))
+    words = "ci/plants --stragglers %s --ranks %s" % (names, ",".join(map(str, sorted({r["ranks"] for r in results}))))
     lines = ["- %s: %s" % one for one in answers()["absent"].items()]
     for verdict in (QUIET, SKIPPED, FAILED):
         lines += ["- %s %s, %d ranks, %s: %s" % (r["kind"], r["size"], r["ranks"], verdict, r["what"] or "%.1f %% of a step" % (100 * r["late"]))
