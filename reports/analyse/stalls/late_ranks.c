@@ -2,8 +2,8 @@
 // Which rank is late beyond chance. In a clean run each rank is waited for now and then, and about as long as the others; how much
 // that varies is measured on the recording itself: the window is cut into blocks, in each of them the time for which a rank was
 // waited for is set against the others' mean, and a rank is named when the mean over the blocks is several of its standard errors.
-// What the machine's neighbours took from a rank's thread is no fault of the rank's, unless one of them is there all the time. One cause of its own that explains its
-// lateness, such as a disk, is evidence enough, however seldom it strikes.
+// What the machine's neighbours took from a rank's thread is no fault of the rank's, unless one of them is there all the time. One
+// cause of its own that explains its lateness, such as a disk, is evidence enough, however seldom it strikes.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
