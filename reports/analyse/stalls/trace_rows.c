@@ -123,6 +123,8 @@ static bool trace_gap_holds(const struct trace_gap *gap)
     return range_ns(gap->out) && range_ns(gap->waking) && range_ns(gap->in);
 }
 
+_Static_assert(UG_GAP_SHORT == 0x100000, "queries spell it out: reports/render/stalls/stalls_recordings.c");
+
 static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
 {
     struct trace *trace = table->trace;

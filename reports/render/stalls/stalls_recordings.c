@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bpf/events.h"
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/render/stalls/stalls_view.h"
@@ -69,11 +68,11 @@ static int recordings_read_target(struct store *store, struct stalls_recording *
 static int recordings_count(struct store *store, struct stalls_recording *recording, bool alone,
                             struct error *err)
 {
-    _Static_assert(UG_GAP_SHORT == 0x100000, "gaps below the threshold are samples, and not counted");
     static const struct {
         const char *alone, *joined;
         size_t offset;
     } counts[] = {
+        // But for UG_GAP_SHORT: those below the threshold are samples.
         {"SELECT count(*) FROM gap WHERE ? NOTNULL AND NOT flags & 0x100000",
          "SELECT count(*) FROM gap e JOIN thread t ON t.id = e.thread_id JOIN process p ON p.id = "
          "t.process_id WHERE p.recording_id = ? AND NOT flags & 0x100000",
