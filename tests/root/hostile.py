@@ -69,6 +69,12 @@ def peak_kb(pid):
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
 
 
+def own_kb(pid):
+    """What it does not share, with the process that it was forked from for one."""
+    with open("/proc/%d/smaps_rollup" % pid) as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("Private_"))
+
+
 def cpu_ns(pid):
     total = 0
     for one in family(pid):
@@ -97,7 +103,7 @@ def record(target, seconds=SECONDS, cpu_limit_pct=CPU_LIMIT_PCT, with_pids=False
         time.sleep(max(0, begin_ns / 1e9 + seconds - 0.3 - time.monotonic()))
         share = 100 * (cpu_ns(recorder.pid) - settled_ns) / 1e9 / (time.monotonic() - settled)
         pids = family(recorder.pid)
-        memory_kb = sum(peak_kb(pid) for pid in pids)
+        memory_kb = peak_kb(pids[0]) + sum(own_kb(pid) for pid in pids[1:])
         out, err = recorder.communicate(timeout=WAIT_S)
         late_s = time.monotonic() - begin_ns / 1e9 - seconds
     finally:
