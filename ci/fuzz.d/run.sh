@@ -89,7 +89,7 @@ one() { # TARGET NUMBER
 }
 
 works=()
-for number in 1 2; do
+for ((number = 1; number == 1 || (seconds && ${#works[@]} < jobs); number++)); do
     for target in "${targets[@]}"; do
         ((number == 1 || (seconds && ${#works[@]} < jobs))) && works+=("$target $number")
     done
