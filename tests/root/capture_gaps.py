@@ -40,8 +40,8 @@ def short_ones():
             records, _ = capture.stop()
         total = [r for r in records if r["kind"] == "total" and r["tid"] == subject.pid][0]
         sent = [r for r in records if is_gap(r, subject.pid) and r["flags"] & SHORT]
-        # The totals are read a little before the last ones are sent.
-        check(len(sent) <= total["short_gap_ns"] / limit + 1 and total["short_gaps"] > 2 * len(sent), total, len(sent))
+        # The totals are read a little before the last ones are sent. By time, not by number: on a busy machine a wait of 5 ms takes 25.
+        check(len(sent) <= total["short_gap_ns"] / limit + 1 and total["short_gaps"] >= len(sent), total, len(sent))
         with Capture(subject.pid, options=["-t", str(limit)]) as capture:
             time.sleep(0.3)
             records, _ = capture.stop()
