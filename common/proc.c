@@ -2,6 +2,7 @@
 // The one reader of /proc/PID. Everything is read in one read(2): the kernel makes such a text for every one anew.
 #include "common/proc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/strings.h"
@@ -133,6 +135,46 @@ pid_t proc_inner_pid(const char *dir)
 {
     pid_t outer, inner;
     return proc_pids(dir, &outer, &inner) ? inner : 0;
+}
+
+static uint64_t proc_pid_namespace(const char *name)
+{
+    struct stat status;
+    char path[300];
+    snprintf(path, sizeof path, "/proc/%s/ns/pid", name);
+    return stat(path, &status) ? 0 : status.st_ino;
+}
+
+// The entry of a directory of processes or threads whose innermost number this is; namespace 0: any.
+static pid_t proc_find_inner(const char *dir_path, pid_t inner, uint64_t pid_namespace)
+{
+    DIR *dir = opendir(dir_path);
+    struct dirent *entry;
+    pid_t found = -1;
+    while (dir && found < 0 && (entry = readdir(dir))) {
+        char path[300 + sizeof entry->d_name];
+        snprintf(path, sizeof path, "%s/%s", dir_path, entry->d_name);
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+            (!pid_namespace || proc_pid_namespace(entry->d_name) == pid_namespace) && proc_inner_pid(path) == inner)
+            found = (pid_t)strtol(entry->d_name, NULL, 10);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+pid_t proc_outer_pid(pid_t inner, uint64_t pid_namespace)
+{
+    if (!pid_namespace || pid_namespace == proc_pid_namespace("self"))
+        return inner;
+    return proc_find_inner("/proc", inner, pid_namespace);
+}
+
+pid_t proc_outer_tid(pid_t outer_pid, pid_t inner_tid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)outer_pid);
+    return proc_find_inner(path, inner_tid, 0);
 }
 
 bool proc_mapping_parse(char *line, struct proc_mapping *ret)

@@ -33,6 +33,10 @@ char *proc_variable(const char *dir, const char *name);
 // many namespaces deep it stands, seen from here; 0: it is gone.
 int proc_pids(const char *dir, pid_t *ret_outer, pid_t *ret_inner);
 pid_t proc_inner_pid(const char *dir); // 0: it is gone
+// The pid, as we know it, of the process that calls itself `inner` in a pid namespace (the inode of /proc/PID/ns/pid; ours or 0: no
+// search). Reads of each process until it is found, a millisecond for hundreds. -1: none that can be seen from here.
+pid_t proc_outer_pid(pid_t inner, uint64_t pid_namespace);
+pid_t proc_outer_tid(pid_t outer_pid, pid_t inner_tid); // of a thread of it, likewise; -1
 
 struct proc_mapping {
     uint64_t begin, end, offset, inode;

@@ -7,7 +7,6 @@
 // only its end is kept.
 #include "harness/run/probe.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,7 +107,7 @@ static int probe_start(struct probe *probe, struct error *err)
         pipe2(probe->report, O_CLOEXEC))
         return error_set(err, -errno, "failed to start side '%s': %s", probe->spec->side, strerror(errno));
     fcntl(probe->err[1], F_SETFL, 0); // it may wait for us, we do not wait for it
-    int code = keeper_start(probe_child, probe, NULL, &probe->keeper, &probe->pid, err);
+    int code = keeper_start(probe_child, probe, NULL, false, &probe->keeper, &probe->pid, err);
     probe_close(&probe->report[1]);
     probe_close(&probe->in[0]);
     probe_close(&probe->out[1]);
@@ -277,48 +275,14 @@ static int read_answer(struct probe *probe, json_t **ret_answer, struct error *e
     return code;
 }
 
-// The pid of a process inside its innermost namespace.
-static long inner_pid(const char *name)
-{
-    char dir[300];
-    snprintf(dir, sizeof dir, "/proc/%s", name);
-    return proc_inner_pid(dir);
-}
-
-static uint64_t pid_namespace(const char *name)
-{
-    char *path = xasprintf("/proc/%s/ns/pid", name);
-    struct stat status;
-    uint64_t inode = stat(path, &status) ? 0 : status.st_ino;
-    free(path);
-    return inode;
-}
-
-// The pid, as we see it, of the process that calls itself `pid` in `pid_space` (a container's).
-static pid_t pid_outside(long pid, uint64_t pid_space)
-{
-    if (!pid_space || pid_space == pid_namespace("self"))
-        return (pid_t)pid;
-    DIR *dir = opendir("/proc");
-    struct dirent *entry;
-    pid_t found = -1;
-    while (dir && found < 0 && (entry = readdir(dir)))
-        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-            pid_namespace(entry->d_name) == pid_space && inner_pid(entry->d_name) == pid)
-            found = (pid_t)strtol(entry->d_name, NULL, 10);
-    if (dir)
-        closedir(dir);
-    return found;
-}
-
 static int read_interpreter(struct probe *probe, json_t **ret_document, struct error *err)
 {
     json_t *answer = NULL, *process = NULL;
     int code = read_answer(probe, &answer, err);
     if (code)
         return code;
-    pid_t pid = pid_outside((long)json_integer_value(json_object_get(answer, "pid")),
-                            (uint64_t)json_integer_value(json_object_get(answer, "pid_namespace")));
+    pid_t pid = proc_outer_pid((pid_t)json_integer_value(json_object_get(answer, "pid")),
+                               (uint64_t)json_integer_value(json_object_get(answer, "pid_namespace")));
     struct error problem = {0};
     code = pid > 0 ? fingerprint_process(pid, &process, &problem)
                    : error_set(&problem, -ESRCH,

@@ -217,11 +217,12 @@ int reader_create(struct reader **ret_reader, const char *path, const struct rea
         return error_set(err, -ENOMEM, "failed to make a step reader: out of memory");
     }
     reader->rings = calloc(plan.slot_count, sizeof(*reader->rings));
+    reader->outside = calloc(plan.slot_count, sizeof(*reader->outside));
     reader->fd = -1;
     if (stat("/proc/self/ns/pid", &status) == 0) {
         reader->pid_namespace = status.st_ino;
     }
-    rc = reader->rings == NULL ? -ENOMEM : open_file(reader, path, &plan, opts);
+    rc = reader->rings == NULL || reader->outside == NULL ? -ENOMEM : open_file(reader, path, &plan, opts);
     if (rc < 0) {
         rc = error_set(err, rc, "failed to create step file '%s': %s", path,
                        rc == -EBUSY     ? "another process reads it"
@@ -259,6 +260,7 @@ void reader_free(struct reader *reader)
         close(reader->fd);
     }
     free(reader->rings);
+    free(reader->outside);
     free(reader->path);
     free(reader);
 }
@@ -342,19 +344,54 @@ uint32_t reader_refused_count(const struct reader *reader)
     return __atomic_load_n(&reader->header->refused_count, __ATOMIC_RELAXED);
 }
 
-// The process of a slot has not ended and is no zombie. Another pid namespace: taken for alive.
+// Its number as we know it; -1: of a namespace that cannot be seen from here. Found out once: a look at every process.
+static pid_t slot_pid(const struct reader *reader, const struct ug_step_slot *slot)
+{
+    struct reader_outside *outside = &reader->outside[slot - reader->slots];
+    uint32_t pid = slot->pid;
+
+    if (slot->pid_namespace == reader->pid_namespace) {
+        return (pid_t)pid;
+    }
+    if (outside->pid != pid) {
+        *outside = (struct reader_outside){.pid = pid, .outer_pid = proc_outer_pid((pid_t)pid, slot->pid_namespace)};
+    }
+    return outside->outer_pid;
+}
+
+static pid_t slot_tid(const struct reader *reader, const struct ug_step_slot *slot)
+{
+    struct reader_outside *outside = &reader->outside[slot - reader->slots];
+    uint32_t tid = __atomic_load_n(&slot->hold_tid, __ATOMIC_RELAXED);
+
+    if (slot->pid_namespace == reader->pid_namespace || tid == 0) {
+        return (pid_t)tid;
+    }
+    if (slot_pid(reader, slot) < 0) {
+        return 0;
+    }
+    if (outside->tid != tid) {
+        outside->tid = tid;
+        outside->outer_tid = proc_outer_tid(outside->outer_pid, (pid_t)tid);
+    }
+    return outside->outer_tid < 0 ? 0 : outside->outer_tid;
+}
+
+// The process of a slot has not ended and is no zombie. One that cannot be seen from here is taken for alive.
 static bool slot_alive(const struct reader *reader, const struct ug_step_slot *slot)
 {
     struct proc_stat stat;
+    pid_t pid;
     int code;
 
     if (__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == UG_SLOT_CLOSED) {
         return false;
     }
-    if (slot->pid_namespace != reader->pid_namespace) {
+    pid = slot_pid(reader, slot);
+    if (pid < 0) {
         return true;
     }
-    code = proc_stat_of((pid_t)slot->pid, &stat);
+    code = proc_stat_of(pid, &stat);
     if (code) {
         return code != -ESRCH && code != -EBADMSG; // what may not be read is alive
     }
@@ -381,7 +418,7 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
     }
     slot = &reader->slots[slot_idx];
     *ret_slot = (struct reader_slot){
-        .pid = slot->pid,
+        .pid = slot_pid(reader, slot) < 0 ? slot->pid : (uint32_t)slot_pid(reader, slot),
         .rank = slot->rank,
         .ranks = __atomic_load_n(&slot->ranks, __ATOMIC_ACQUIRE),
         .has_rank = slot->rank_source == UG_RANK_ENVIRONMENT,
@@ -392,9 +429,7 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
         .control_wait_ns = __atomic_load_n(&slot->control_wait_ns, __ATOMIC_RELAXED),
         .control_cpu_ns = __atomic_load_n(&slot->control_cpu_ns, __ATOMIC_RELAXED),
         .hold_begin_ns = __atomic_load_n(&slot->hold_begin_ns, __ATOMIC_RELAXED),
-        .hold_tid = slot->pid_namespace == reader->pid_namespace
-                        ? __atomic_load_n(&slot->hold_tid, __ATOMIC_RELAXED)
-                        : 0,
+        .hold_tid = (uint32_t)slot_tid(reader, slot),
         .claim_ns = slot->claim_ns,
         .start_ticks = slot->start_ticks,
     };

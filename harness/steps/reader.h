@@ -32,7 +32,7 @@ struct reader_opts {
 };
 
 struct reader_slot {
-    uint32_t pid; // in the process's own pid namespace
+    uint32_t pid; // as we know it; where it cannot be seen from here, as the process says it
     uint32_t rank;
     uint32_t ranks; // of its job on this machine, as the process knows; 0 = not told
     bool has_rank; // from the environment of a launcher; else rank is the order of the claims
@@ -41,7 +41,7 @@ struct reader_slot {
     uint32_t steps;         // completed so far = index of the step it waits for when held
     uint32_t hold_count;    // arrivals at the gate
     uint64_t hold_begin_ns; // of the present or last hold; 0 = none yet
-    uint32_t hold_tid;      // the thread of it; 0 = not told: none yet, another pid namespace, an older writer
+    uint32_t hold_tid;      // the thread of it; 0 = not told: none yet, not to be seen from here, an older writer
     uint64_t claim_ns;      // of the first step call
     uint64_t start_ticks;   // as /proc/PID/stat
     uint64_t control_wait_ns, control_cpu_ns; // by which a control made its steps longer so far

@@ -4,6 +4,7 @@
 #define UPGATE_HARNESS_STEPS_READER_INTERNAL_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "contracts/step_layout.h"
 
@@ -21,6 +22,10 @@ struct reader {
     uint64_t map_bytes;
     struct reader_rings *rings; // one a slot
     uint64_t pid_namespace;
+    struct reader_outside {
+        uint32_t pid, tid;   // as the process of a slot says them, in a namespace of its own
+        pid_t outer_pid, outer_tid; // as we know them; -1 = not to be seen
+    } *outside; // one a slot; what was found out once
     struct reader_seen {
         uint32_t claims, count; // slots claimed when so many claims had been counted
     } seen;
