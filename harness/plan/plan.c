@@ -116,12 +116,29 @@ void plan_free(struct plan *plan)
     free(plan);
 }
 
+// Does anything of the plan run in the interpreter of a side?
+static bool plan_wants_python(const struct plan *plan)
+{
+    bool wants = false;
+    for (int i = 0; i < plan->workload_count; i++) {
+        wants |= plan->workloads[i].model != NULL;
+        for (char **word = plan->workloads[i].command; word && *word; word++)
+            wants |= strstr(*word, "{python}") != NULL;
+    }
+    return wants;
+}
+
 void plan_normalise(struct plan *plan)
 {
     static const char *const names[PLAN_SIDES] = {"baseline", "candidate"};
-    for (int side = 0; side < PLAN_SIDES; side++)
-        if (!plan->sides[side].name)
-            plan->sides[side].name = xstrdup(names[side]);
+    bool wants_python = plan_wants_python(plan);
+    for (int i = 0; i < PLAN_SIDES; i++) {
+        struct plan_side *side = &plan->sides[i];
+        if (!side->name)
+            side->name = xstrdup(names[i]);
+        if (side->image && !side->python && !side->models && wants_python)
+            side->python = xstrdup("python3"); // the image's
+    }
     for (int i = 0; i < plan->workload_count; i++) {
         struct plan_workload *workload = &plan->workloads[i];
         const struct plan_model *model = workload->model ? plan_model_find(workload->model) : NULL;
@@ -204,9 +221,15 @@ static bool plan_is_directory(const char *path)
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-// An interpreter, an environment (a directory with bin/python), or a directory of native workloads.
+// An interpreter, an environment (a directory with bin/python), a directory of native workloads, or "image:NAME".
 static void plan_side_from_path(struct plan_side *side, const char *path)
 {
+    static const char image[] = "image:";
+    if (strncmp(path, image, sizeof image - 1) == 0) {
+        side->image = xstrdup(path + sizeof image - 1);
+        side->python = xstrdup("python3");
+        return;
+    }
     char *python = xasprintf("%s/bin/python", path);
     if (!plan_is_directory(path))
         side->python = xstrdup(path);

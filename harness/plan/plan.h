@@ -30,6 +30,9 @@ enum plan_steps_from { // where the steps of a command come from
     PLAN_STEPS_FROM_COUNT
 };
 enum plan_traced_gpu { PLAN_TRACED_GPU_KERNELS, PLAN_TRACED_GPU_NODES, PLAN_TRACED_GPU_OFF, PLAN_TRACED_GPU_COUNT };
+enum plan_engine { // of container images; AUTO: the first that has the image, else the first that works
+    PLAN_ENGINE_AUTO, PLAN_ENGINE_PODMAN, PLAN_ENGINE_DOCKER, PLAN_ENGINE_APPTAINER, PLAN_ENGINE_COUNT
+};
 enum { PLAN_LOOKS_MAX = 16, PLAN_SIDES = 2 };
 
 struct plan_env {
@@ -42,7 +45,11 @@ struct plan_side {
     char *models;   // directory of native workloads (dlrm, ...); NULL: upgate's own if no python
     char *cuda;     // toolkit directory; NULL
     char **libs;    // directories, prepended to LD_LIBRARY_PATH; NULL-terminated, may be NULL
-    char **prefix;  // launch prefix ("docker run …"); NULL-terminated, may be NULL
+    char **prefix;  // launch prefix; NULL-terminated, may be NULL
+    char *image;    // container image that it runs in; python, models, libs, cuda, workdir are paths in it. NULL: none
+    enum plan_engine engine;
+    char **mounts;      // of the image: "SOURCE[:TARGET[:ro]]"; NULL-terminated, may be NULL
+    char **engine_args; // words for the engine before the image; NULL-terminated, may be NULL
     struct plan_env *env;
     int env_count;
     char *workdir;  // NULL = the current one
@@ -114,7 +121,7 @@ int plan_load(const char *path, struct plan **ret_plan, struct error *err);
 // POLICY.yaml: a gate section, bare or under `gate`, or a whole plan.
 int plan_load_gate(const char *path, struct plan_gate *ret_gate, struct error *err);
 // A side is an interpreter, an environment (with bin/python) or a directory of native models; both
-// NULL: upgate's own native models. No command: dlrm-train, transformer-train, dlrm-infer.
+// NULL: upgate's own native models. "image:NAME": a container image. No command: dlrm-train, transformer-train, dlrm-infer.
 int plan_from_command(const char *baseline, const char *candidate, char **command,
                       int command_count, struct plan **ret_plan, struct error *err);
 int plan_from_json(const json_t *json, struct plan **ret_plan, struct error *err);

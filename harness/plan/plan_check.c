@@ -58,6 +58,30 @@ bool plan_side_is_torch(const struct plan_side *side)
     return side->python && !side->models;
 }
 
+// What is of images alone, and what the name of one cannot be: it goes to an engine as a word.
+static int check_side(const struct check *check, int i)
+{
+    const struct plan_side *side = &check->plan->sides[i];
+    const struct {
+        const char *key;
+        bool given;
+    } of_images[] = {{"mounts", side->mounts != NULL},
+                     {"engine_args", side->engine_args != NULL},
+                     {"engine", side->engine != PLAN_ENGINE_AUTO}};
+    for (size_t k = 0; k < sizeof of_images / sizeof *of_images && !side->image; k++)
+        if (of_images[k].given)
+            return check_fail(check, xasprintf("%s.%s?", plan_side_keys[i], of_images[k].key),
+                              "'%s' is of images, and %s has none", of_images[k].key, plan_side_keys[i]);
+    if (!side->image)
+        return 0;
+    bool bad = !*side->image || *side->image == '-';
+    for (const char *at = side->image; *at && !bad; at++)
+        bad = isspace((unsigned char)*at) || iscntrl((unsigned char)*at);
+    return bad ? check_fail(check, xasprintf("%s.image", plan_side_keys[i]),
+                            "'%s' is no name of an image; such as registry/train:torch2.1", side->image)
+               : 0;
+}
+
 // --- workloads
 // --------------------------------------------------------------------------------------
 
@@ -380,6 +404,8 @@ int plan_check(const struct plan *plan, struct yaml_file *file, struct error *er
 {
     struct check check = {.plan = plan, .file = file, .err = err};
     int rc = 0;
+    for (int i = 0; i < PLAN_SIDES && !rc; i++)
+        rc = check_side(&check, i);
     for (int i = 0; i < plan->workload_count && !rc; i++)
         rc = check_workload(&check, i);
     if (!rc)

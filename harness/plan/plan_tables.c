@@ -10,6 +10,7 @@ static const char *const plan_traced_gpu_names[] = {"kernels", "nodes", "off", N
 static const char *const plan_interleave_names[] = {"auto", "steps", "slices", "launches", NULL};
 static const char *const plan_steps_from_names[] = {"auto", "calls", "off", NULL};
 static const char *const plan_mode_names[] = {"train", "infer", "command", NULL};
+static const char *const plan_engine_names[] = {"auto", "podman", "docker", "apptainer", NULL};
 static const char *const plan_confirm_names[] = {"auto", "always", "never", NULL};
 static const char *const plan_fail_on_names[] = {"certain", "likely", NULL};
 static const char *const plan_parity_names[] = {"fp64-anchored", "off", NULL};
@@ -71,10 +72,19 @@ const struct field plan_side_fields[] = {
     ROW("libs", FIELD_TEXTS, libs, .help = "directories that lead LD_LIBRARY_PATH"),
     ROW("prefix", FIELD_TEXTS, prefix,
         .help = "words before every command of the side, such as [\"taskset\", \"-c\", \"3\"]"),
+    ROW("image", FIELD_TEXT, image,
+        .help = "container image that the side runs in, such as registry/train:torch2.1; its other keys are then of the "
+                "container; see IMAGES.md"),
+    ROW("engine", FIELD_CHOICE, engine, .choices = plan_engine_names, .default_text = "auto",
+        .help = "what runs the image; `auto`: the first that has it, else the first that works"),
+    ROW("mounts", FIELD_TEXTS, mounts,
+        .help = "of an image: files and directories that go in, SOURCE, SOURCE:/TARGET or SOURCE:/TARGET:ro"),
+    ROW("engine_args", FIELD_TEXTS, engine_args,
+        .help = "of an image: more words for the engine's run command, such as [\"--user=0\"]"),
     {.key = "env", .kind = FIELD_CUSTOM, .custom = &plan_env_custom,
-     .help = "variables of the side's environment, added to upgate's own"},
+     .help = "variables of the side's environment, added to upgate's own; of an image: to the image's"},
     ROW("workdir", FIELD_TEXT, workdir, .help = "where its processes start; default: where upgate "
-            "does"),
+            "does; of an image: there if it is mounted, else where the image says"),
     END};
 #undef OWNER
 
