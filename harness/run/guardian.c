@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
+#include "harness/run/keeper.h"
 #include "harness/run/process.h"
 #include "harness/run/tree.h"
 
@@ -38,8 +39,20 @@ static void guardian_set(char marks[][GUARDIAN_MARK_BYTES], const char *from, co
     }
 }
 
+// Is it the socket of a container (image_hold_path)?
+static bool guardian_is_hold(const char *mark)
+{
+    const char *slash = strrchr(mark, '/');
+    return slash && strcmp(slash, "/socket") == 0;
+}
+
 static void guardian_clean(const char *base, char marks[][GUARDIAN_MARK_BYTES])
 {
+    bool gentle = false;
+    for (int i = 0; i < GUARDIAN_MARKS_MAX; i++)
+        gentle |= guardian_is_hold(marks[i]);
+    if (gentle && *base)
+        tree_let_end(base, KEEPER_GENTLE_S * 1000000000LL);
     tree_release_base(base);
     for (int i = 0; i < GUARDIAN_MARKS_MAX; i++) {
         if (!marks[i][0])
@@ -55,6 +68,10 @@ static void guardian_clean(const char *base, char marks[][GUARDIAN_MARK_BYTES])
             clock_sleep_until_ns(clock_monotonic_ns() + 5000000);
         }
         unlink(marks[i]);
+        if (guardian_is_hold(marks[i])) {
+            *strrchr(marks[i], '/') = 0;
+            rmdir(marks[i]);
+        }
     }
 }
 

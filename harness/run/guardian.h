@@ -13,7 +13,8 @@ struct guardian;
 int guardian_start(const char *base, struct guardian **ret_guardian, struct error *err);
 void guardian_set_base(struct guardian *guardian, const char *base); // another one, from now on
 // Tell it of a launch: mark = its UPGATE_STEPS file, removed with the processes that carry it. Starts a
-// new guardian if the old one was killed. guardian_forget once the launch is over.
+// new guardian if the old one was killed. The socket of a container is watched likewise: then what is in the cgroups is given
+// time to end by itself. guardian_forget once the launch is over.
 int guardian_watch(struct guardian *guardian, const char *mark, struct error *err);
 void guardian_forget(struct guardian *guardian, const char *mark);
 void guardian_stop(struct guardian *guardian); // ends it without it doing anything; NULL ok

@@ -54,8 +54,9 @@ static void keeper_say(int fd, const void *message, size_t size)
     (void)sent;
 }
 
-static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char *group) __attribute__((noreturn));
-static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char *group)
+static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char *group, bool gentle)
+    __attribute__((noreturn));
+static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char *group, bool gentle)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     pid_t self = getpid(), root = fork();
@@ -82,6 +83,8 @@ static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char 
     }
     // Killed together with its guardian upgate leaves its launches as they were: what the v1 freezer holds does not
     // even die of SIGKILL.
+    if (group && gentle)
+        tree_let_end(group, KEEPER_GENTLE_S * 1000000000LL);
     if (group)
         tree_end_group(group);
     process_kill_children(clock_monotonic_ns() + KEEPER_PATIENCE_S * 1000000000LL);
@@ -104,8 +107,8 @@ static ssize_t keeper_read(const struct keeper *keeper, void *message, size_t si
     return recv(keeper->fd, message, size, MSG_DONTWAIT);
 }
 
-int keeper_start(void (*child)(void *arg), void *arg, const char *group, struct keeper **ret_keeper, pid_t *ret_root,
-                 struct error *err)
+int keeper_start(void (*child)(void *arg), void *arg, const char *group, bool gentle, struct keeper **ret_keeper,
+                 pid_t *ret_root, struct error *err)
 {
     int fds[2], told = -ESRCH;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
@@ -119,7 +122,7 @@ int keeper_start(void (*child)(void *arg), void *arg, const char *group, struct 
     }
     if (pid == 0) {
         close(fds[0]);
-        keeper_main(fds[1], child, arg, group);
+        keeper_main(fds[1], child, arg, group, gentle);
     }
     close(fds[1]);
     struct keeper *keeper = xcalloc(1, sizeof *keeper);

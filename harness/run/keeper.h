@@ -6,6 +6,7 @@
 #ifndef UPGATE_HARNESS_RUN_KEEPER_H
 #define UPGATE_HARNESS_RUN_KEEPER_H
 
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -13,10 +14,14 @@
 
 struct keeper;
 
+// What upgate's death gives a container to end by itself, before it is ended: podman needs 0.3 s to remove it.
+enum { KEEPER_GENTLE_S = 3 };
+
 // Forks the keeper, which forks the root: child(arg) runs there and must not return. *ret_root is its pid. group: the
-// directory of the launch's cgroup, which goes with it, or NULL.
-int keeper_start(void (*child)(void *arg), void *arg, const char *group, struct keeper **ret_keeper, pid_t *ret_root,
-                 struct error *err);
+// directory of the launch's cgroup, which goes with it, or NULL. gentle: its processes end by themselves when upgate dies, and
+// are given the time.
+int keeper_start(void (*child)(void *arg), void *arg, const char *group, bool gentle, struct keeper **ret_keeper,
+                 pid_t *ret_root, struct error *err);
 pid_t keeper_pid(const struct keeper *keeper);
 // Waits for the root to end. -ESRCH: the keeper was killed, and the root with it.
 int keeper_wait(const struct keeper *keeper, int *ret_status, struct rusage *ret_usage);

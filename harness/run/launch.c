@@ -24,6 +24,7 @@
 #include "common/environment.h"
 #include "common/strings.h"
 #include "harness/run/host.h"
+#include "harness/run/launch_image.h"
 #include "harness/run/process.h"
 #include "harness/run/python_steps.h"
 
@@ -96,11 +97,11 @@ static char *launch_number(double value)
 
 // Paths of a plan are relative to the directory upgate was started in, whatever a side's workdir is. A
 // name without a slash is looked up in PATH. Not resolved further: a venv's interpreter is a symbolic
-// link, and its environment is found by the link's place.
-static char *launch_path(const char *path)
+// link, and its environment is found by the link's place. Of an image: a path in it.
+static char *launch_path(const struct plan_side *side, const char *path)
 {
     char dir[PATH_MAX];
-    if (path[0] == '/' || !strchr(path, '/') || !getcwd(dir, sizeof dir))
+    if (side->image || path[0] == '/' || !strchr(path, '/') || !getcwd(dir, sizeof dir))
         return xstrdup(path);
     return xasprintf("%s/%s", dir, path);
 }
@@ -110,7 +111,7 @@ static char *launch_placeholder(const struct launch_spec *spec, const char *name
 {
     const struct plan_workload *workload = spec->workload;
     if (len == 6 && !strncmp(name, "python", len))
-        return launch_path(spec->side->python ? spec->side->python : "python3");
+        return launch_path(spec->side, spec->side->python ? spec->side->python : "python3");
     if (len == 5 && !strncmp(name, "steps", len))
         return xasprintf("%llu", (unsigned long long)spec->steps);
     if (len == 4 && !strncmp(name, "seed", len))
@@ -152,21 +153,21 @@ static int launch_model_words(const struct launch_env *env, const struct launch_
     const struct plan_workload *workload = spec->workload;
     char *program;
     if (side->models) {
-        char *dir = launch_path(side->models);
+        char *dir = launch_path(side, side->models);
         program = xasprintf("%s/%s", dir, workload->model);
         free(dir);
     } else if (side->python)
         program = xasprintf("%s/torch/%s.py", env->models_dir, workload->model);
     else
         program = xasprintf("%s/native/%s", env->models_dir, workload->model);
-    if (!launch_exists(program)) {
+    if (!(side->image && side->models) && !launch_exists(program)) {
         int rc = error_set(err, -ENOENT, "side '%s' has no workload '%s': '%s' is missing", side->name,
                            workload->model, program);
         free(program);
         return rc;
     }
     if (side->python && !side->models)
-        launch_word(words, launch_path(side->python));
+        launch_word(words, launch_path(side, side->python));
     launch_word(words, program);
     launch_word(words, xstrdup("--mode"));
     launch_word(words, xstrdup(plan_mode_name(workload->mode)));
@@ -228,16 +229,14 @@ void launch_argv_free(char **argv)
 
 // --- the environment ------------------------------------------------------------------------------
 
-// In the child: memory may be allocated. The parent has one thread, or (in a traced pair) others that
-// are none of ours to meet but in malloc, which glibc makes usable after a fork.
-static void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec,
+void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec,
                                    const struct launch *launch)
 {
     const struct plan_side *side = spec->side;
     for (int i = 0; i < side->env_count; i++)
         setenv(side->env[i].name, side->env[i].value, 1);
     for (char **dir = side->libs; dir && *dir; dir++) {
-        char *path = launch_path(*dir);
+        char *path = launch_path(side, *dir);
         python_steps_lead("LD_LIBRARY_PATH", path);
         free(path);
     }
@@ -260,7 +259,7 @@ static void launch_set_environment(const struct launch_env *env, const struct la
         unsetenv(environment_name(ENVIRONMENT_STEPS));
     else
         setenv(environment_name(ENVIRONMENT_STEPS), launch->steps_path, 1);
-    if (spec->inject)
+    if (spec->inject && launch_image_loads(env, spec, spec->inject->library))
         inject_set(spec->inject, spec->inject_kinds);
 }
 
@@ -327,10 +326,12 @@ static void launch_child(void *arg)
     char go;
     if (read(fd, &go, 1) != 1)
         _exit(127);
-    cpu_set_t cpus = launch_cpus(start->env, spec->workload);
-    sched_setaffinity(0, sizeof cpus, &cpus);
-    launch_set_environment(start->env, spec, launch);
-    if (spec->side->workdir && chdir(spec->side->workdir) < 0) {
+    if (!launch->hold) { // else all this is of the container's program
+        cpu_set_t cpus = launch_cpus(start->env, spec->workload);
+        sched_setaffinity(0, sizeof cpus, &cpus);
+        launch_set_environment(start->env, spec, launch);
+    }
+    if (!launch->hold && spec->side->workdir && chdir(spec->side->workdir) < 0) {
         failure[0] = 2;
         failure[1] = errno;
         goto out;
@@ -377,21 +378,23 @@ static int launch_start_error(const int failure[2], const struct launch_spec *sp
 // In the parent: what was waited for has been done, the launch begins.
 static void launch_let_go(const struct launch_spec *spec, struct launch *launch, int fd)
 {
-    if (spec->on_start)
+    launch->program = launch->pid;
+    if (spec->on_start && !launch->hold)
         spec->on_start(spec->arg, spec->side_idx, launch->pid);
     launch->started_ns = launch->active_since_ns = clock_monotonic_ns();
     ssize_t sent = send(fd, "", 1, MSG_NOSIGNAL);
     (void)sent; // it is gone: the read that follows says so
 }
 
-static int launch_fork(struct launch_env *env, const struct launch_spec *spec,
-                       struct launch *launch, char **argv, struct error *err)
+int launch_fork(struct launch_env *env, const struct launch_spec *spec, struct launch *launch, char **argv,
+                struct error *err)
 {
     int fds[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
         return error_set(err, -errno, "failed to start a launch: %s", strerror(errno));
     struct launch_start start = {env, spec, launch, argv, fds[1]};
-    int rc = keeper_start(launch_child, &start, tree_cgroup(launch->tree), &launch->keeper, &launch->pid, err);
+    int rc = keeper_start(launch_child, &start, tree_cgroup(launch->tree), launch->hold != NULL,
+                          &launch->keeper, &launch->pid, err);
     close(fds[1]);
     if (rc) {
         close(fds[0]);
@@ -431,7 +434,7 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
                  struct error *err)
 {
     struct launch *launch = xcalloc(1, sizeof *launch);
-    launch->pid_fd = launch->output_fd = launch->exit_code = launch->exit_signal = -1;
+    launch->pid_fd = launch->engine_fd = launch->output_fd = launch->exit_code = launch->exit_signal = -1;
     launch->cpu_ns = launch->peak_memory_bytes = launch->unstopped_cpu_ns = -1;
     char name[64], **argv = NULL;
     snprintf(name, sizeof name, "launch-%llu", (unsigned long long)env->count++);
@@ -458,7 +461,8 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
         rc = error_set(err, -errno, "failed to make a file for the output of a launch: %s",
                        strerror(errno));
     if (rc == 0)
-        rc = launch_fork(env, spec, launch, argv, err);
+        rc = spec->side->image ? launch_image_fork(env, spec, launch, argv, err)
+                               : launch_fork(env, spec, launch, argv, err);
     launch_argv_free(argv);
     if (rc) {
         launch_free(env, launch);
@@ -569,7 +573,10 @@ static void launch_reap(struct launch *launch, int patience_ms)
     if (launch->pid_fd >= 0 && poll(&poller, 1, patience_ms) <= 0)
         return;
     launch->ended_ns = clock_monotonic_ns(); // the keeper, without our priority, is told later
-    keeper_wait(launch->keeper, &status, &usage);
+    if (launch->hold)
+        launch_image_wait(launch, &status, &usage);
+    else
+        keeper_wait(launch->keeper, &status, &usage);
     if (launch->active_since_ns)
         launch->active_ns += launch->ended_ns - launch->active_since_ns;
     launch->active_since_ns = 0;
@@ -619,7 +626,10 @@ void launch_kill(struct launch *launch, enum launch_state state)
         return;
     tree_sample_memory(launch->tree);
     launch->state = state;
-    tree_kill(launch->tree);
+    if (launch->hold)
+        launch_image_kill(launch);
+    else
+        tree_kill(launch->tree);
     while (launch->pid > 0)
         launch_reap(launch, -1);
 }
@@ -646,16 +656,22 @@ void launch_free(struct launch_env *env, struct launch *launch)
         return;
     if (launch->pid > 0)
         launch_kill(launch, LAUNCH_STOPPED);
+    launch_image_end(launch);
     tree_free(launch->tree);
     keeper_free(launch->keeper);
     reader_free(launch->reader);
     machine_free(launch->machine);
     if (launch->steps_path)
         guardian_forget(env->guardian, launch->steps_path);
+    if (launch->hold_path)
+        guardian_forget(env->guardian, launch->hold_path);
     if (launch->pid_fd >= 0)
         close(launch->pid_fd);
+    if (launch->engine_fd >= 0)
+        close(launch->engine_fd);
     if (launch->output_fd >= 0)
         close(launch->output_fd);
+    free(launch->hold_path);
     free(launch->steps_path);
     free(launch);
 }

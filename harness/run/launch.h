@@ -11,6 +11,8 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+#include "harness/image/hold.h"
+#include "harness/image/image.h"
 #include "harness/plan/plan.h"
 #include "harness/run/guardian.h"
 #include "harness/run/inject.h"
@@ -29,6 +31,8 @@ struct launch_env {
     char *python_dir; // where `import upgate` is found
     char *models_dir; // holds native/ and torch/
     uint64_t count;   // launches so far: unique names
+    struct image images[PLAN_SIDES];        // of the sides that are images, opened
+    struct inside_hello guests[PLAN_SIDES]; // what their last container said of itself; magic 0: none yet
 };
 
 struct launch_spec {
@@ -65,8 +69,12 @@ struct launch {
     struct reader *reader;
     struct machine *machine; // what the machine does to it in its turns
     char *steps_path;
-    pid_t pid;
-    int pid_fd;  // readable when the root has exited
+    pid_t pid;     // of the root; of a container: its engine, while the program lives. -1 = it has ended
+    pid_t program; // the process that is the workload: the root, or the first of the container
+    int pid_fd;    // readable when the program has exited
+    struct image_hold *hold; // of a container: the line to it
+    int engine_fd;           // of a container: readable when the root, its engine, has exited; -1 = as pid_fd
+    char *hold_path;
     int output_fd; // stdout and stderr of the tree, an unlinked file
     int64_t output_trimmed_bytes; // at its beginning, given back
     enum launch_state state;

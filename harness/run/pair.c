@@ -669,7 +669,7 @@ static void pair_slice(struct pair_run *run, int side)
     pair_drain(run, side);
     // The moment for the fingerprint of a program without step calls: it has run for a while.
     if (run->couple / 2 == PAIR_SLICES_TO_FINGERPRINT && run->spec->on_held && launch->pid > 0)
-        run->spec->on_held(run->spec->arg, side, launch->pid);
+        run->spec->on_held(run->spec->arg, side, launch->program);
 }
 
 static int pair_run_slices(struct pair_run *run, struct error *err)

@@ -313,10 +313,42 @@ static void session_tell_guardian(void *arg, const char *base)
     guardian_set_base(arg, base);
 }
 
+// The images of the sides, before anything is measured; and what earlier runs have left of them.
+static int session_open_images(struct session *session, struct error *err)
+{
+    int rc = 0;
+    for (int i = 0; i < PLAN_SIDES && rc == 0; i++) {
+        const struct plan_side *side = &session->plan->sides[i];
+        if (!side->image)
+            continue;
+        rc = image_open(side, &session_stop, &session->env.images[i], err);
+        if (rc)
+            break;
+        struct image *image = &session->env.images[i];
+        char *before = store_get_text(session->store, "SELECT json_extract(fingerprint, '$.image.id') FROM side WHERE id = ?", "i",
+                                      (int64_t)i);
+        char *text = image_describe(image);
+        if (before && strcmp(before, image->id) != 0)
+            rc = error_set(err, -ESTALE, "image '%s' of side '%s' is %s now, and this run has begun with %s; start a new one",
+                           side->image, side->name, image->id, before);
+        else
+            rc = store_note(session->store, err, "info", "side '%s' is %s", side->name, text);
+        if (rc == 0)
+            log_info("side '%s' is %s", side->name, text);
+        free(before);
+        free(text);
+        if (rc == 0)
+            image_sweep(image);
+    }
+    return rc;
+}
+
 static int session_start(struct session *session, struct error *err)
 {
     session->started_ns = clock_monotonic_ns();
     int rc = launch_env_find(&session->env, err);
+    if (rc == 0)
+        rc = session_open_images(session, err);
     if (rc)
         return rc;
     rc = guardian_start("", &session->env.guardian, err);
@@ -344,6 +376,8 @@ static void session_close(struct session *session)
     guardian_stop(session->env.guardian);
     tree_release_base(session->env.base);
     free((char *)session->env.base);
+    for (int side = 0; side < PLAN_SIDES; side++)
+        image_clear(&session->env.images[side]);
     free(session->env.python_dir);
     free(session->env.models_dir);
     free(session->cpus_text);

@@ -79,6 +79,8 @@ static int session_store_fingerprints(struct session *session, const struct pair
         const char *text = pair->samples[side].fingerprint;
         json_t *python = text ? json_loads(text, 0, NULL) : NULL;
         json_t *document = fingerprint_merge(session->process_facts[side], python);
+        if (session->plan->sides[side].image)
+            json_object_set_new(document, "image", image_to_json(&session->env.images[side]));
         rc = session_store_fingerprint(session->store, side, document, err);
         session->fingerprinted[side] = rc == 0;
         json_decref(document);

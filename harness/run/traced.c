@@ -169,7 +169,7 @@ static const char *traced_variable(const struct plan_side *side, const char *nam
     for (int i = 0; i < side->env_count; i++)
         if (strcmp(side->env[i].name, name) == 0)
             return side->env[i].value;
-    return getenv(name);
+    return side->image ? NULL : getenv(name); // what an image sets is left alone by inject_set()
 }
 
 // Each side has its own CUDA and its own profilers.

@@ -26,6 +26,7 @@ enum {
     TREE_PROCESSES_MAX = 4096, // of one launch; more are still frozen and killed by the cgroup
     TREE_FILES_MAX = 100,      // whose memory is told apart, the largest
     TREE_ROUNDS_MAX = 100,     // a tree that forks faster than we signal is left half stopped
+    TREE_BYSTANDERS_MAX = 32,  // podman has four
     TREE_SPIN_NS = 5000,       // a freeze takes about 2 us on an idle machine
     TREE_SLEEP_NS = 20000
 };
@@ -33,6 +34,11 @@ enum {
 struct tree_process {
     pid_t pid;
     int64_t peak_bytes;
+};
+
+struct tree_bystander {
+    pid_t pid;
+    int64_t start_ticks; // the number may be somebody else's later
 };
 
 struct tree {
@@ -47,6 +53,9 @@ struct tree {
     int stopped_count;
     struct tree_process *processes; // every one ever seen
     int process_count;
+    struct tree_bystander bystanders[TREE_BYSTANDERS_MAX]; // not measured
+    int bystander_count;
+    int64_t cpu_before_ns; // used before the program began
 };
 
 const char *tree_means_name(enum tree_means means)
@@ -137,6 +146,50 @@ void tree_end_group(const char *cgroup)
         if (rmdir(cgroup) == 0 || errno == ENOENT)
             return;
         clock_sleep_until_ns(clock_monotonic_ns() + 5000000);
+    }
+}
+
+static bool tree_group_is_empty(const char *cgroup)
+{
+    pid_t pids[1];
+    bool empty = tree_cgroup_processes(cgroup, pids, 1) == 0;
+    DIR *dir = opendir(cgroup);
+    struct dirent *entry;
+    while (dir && empty && (entry = readdir(dir))) {
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+            continue;
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", cgroup, entry->d_name);
+        empty = tree_group_is_empty(path);
+    }
+    if (dir)
+        closedir(dir);
+    return empty;
+}
+
+static void tree_thaw_group(const char *cgroup)
+{
+    tree_write(cgroup, "cgroup.freeze", "0");
+    tree_write(cgroup, "freezer.state", "THAWED");
+    DIR *dir = opendir(cgroup);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+            continue;
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", cgroup, entry->d_name);
+        tree_thaw_group(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+void tree_let_end(const char *cgroup, int64_t patience_ns)
+{
+    int64_t deadline_ns = clock_monotonic_ns() + patience_ns;
+    while (!tree_group_is_empty(cgroup) && clock_monotonic_ns() < deadline_ns) {
+        tree_thaw_group(cgroup); // a freeze may have been on its way
+        clock_sleep_until_ns(clock_monotonic_ns() + 10000000);
     }
 }
 
@@ -364,6 +417,40 @@ static int tree_pids(const struct tree *tree, pid_t *pids, int max)
     return tree->root > 0 ? process_find_tree(tree->root, tree->keeper, tree->mark, pids, max) : 0;
 }
 
+int tree_take(struct tree *tree, pid_t pid)
+{
+    char text[16];
+    if (tree->procs_fd < 0)
+        return -ENOTSUP;
+    int len = snprintf(text, sizeof text, "%d", (int)pid);
+    return write(tree->procs_fd, text, (size_t)len) < 0 ? -errno : 0;
+}
+
+void tree_begin(struct tree *tree, pid_t program)
+{
+    pid_t pids[TREE_BYSTANDERS_MAX];
+    int count = tree_pids(tree, pids, TREE_BYSTANDERS_MAX);
+    for (int i = 0; i < count; i++)
+        if (pids[i] != program)
+            tree->bystanders[tree->bystander_count++] = (struct tree_bystander){pids[i], process_start_ticks(pids[i])};
+    int64_t cpu_ns = tree_cpu_ns(tree);
+    tree->cpu_before_ns = cpu_ns > 0 ? cpu_ns : 0;
+}
+
+static bool tree_measures(const struct tree *tree, pid_t pid)
+{
+    for (int i = 0; i < tree->bystander_count; i++)
+        if (tree->bystanders[i].pid == pid && process_start_ticks(pid) == tree->bystanders[i].start_ticks)
+            return false;
+    return true;
+}
+
+bool tree_is_empty(const struct tree *tree)
+{
+    pid_t pids[1];
+    return tree->cgroup ? tree_group_is_empty(tree->cgroup) : tree_pids(tree, pids, 1) == 0;
+}
+
 bool tree_holds(const struct tree *tree, pid_t pid)
 {
     pid_t *pids = xcalloc(TREE_PROCESSES_MAX, sizeof *pids);
@@ -384,7 +471,7 @@ int tree_resident(const struct tree *tree, struct resident *ret)
         char dir[32];
         struct proc_stat stat;
         snprintf(dir, sizeof dir, "/proc/%d", (int)pids[i]);
-        if (!proc_stat_read(dir, &stat) && !proc_stat_ended(&stat))
+        if (tree_measures(tree, pids[i]) && !proc_stat_read(dir, &stat) && !proc_stat_ended(&stat))
             rc = resident_add(ret, dir);
     }
     free(pids);
@@ -508,7 +595,7 @@ int64_t tree_cpu_ns(const struct tree *tree)
     ssize_t got = pread(tree->cpu_fd, text, sizeof text - 1, 0);
     text[got > 0 ? got : 0] = 0;
     const char *at = strstr(text, "usage_usec ");
-    return at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 : -1;
+    return at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 - tree->cpu_before_ns : -1;
 }
 
 static void tree_remember(struct tree *tree, pid_t pid, int64_t peak_bytes)
@@ -529,7 +616,7 @@ void tree_sample_memory(struct tree *tree)
     pid_t pids[TREE_PROCESSES_MAX];
     int count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
     for (int i = 0; i < count; i++) {
-        int64_t peak = process_peak_memory_bytes(pids[i]);
+        int64_t peak = tree_measures(tree, pids[i]) ? process_peak_memory_bytes(pids[i]) : -1;
         if (peak >= 0)
             tree_remember(tree, pids[i], peak);
     }

@@ -28,6 +28,10 @@ void tree_release_base(const char *base);
 // Ends every process in a cgroup and in those below it, frozen or not, and removes them all. Tries for a second.
 void tree_end_group(const char *cgroup);
 
+// The same, of a container that ends by itself when upgate dies (harness/image): thawed, and given this long to do so, for its
+// engine has records of it to remove.
+void tree_let_end(const char *cgroup, int64_t patience_ns);
+
 // An empty tree; name must be unique under base. mark is the value of UPGATE_STEPS of the launch, by
 // which its processes are found where there is no cgroup (and once more before the tree is given up).
 int tree_new(enum tree_means means, const char *base, const char *name, const char *mark,
@@ -37,6 +41,12 @@ void tree_free(struct tree *tree); // kills what is left, removes the cgroup; NU
 // In the child, between fork and exec: joins the tree. Async-signal-safe. 0 or -errno.
 int tree_join(const struct tree *tree);
 void tree_set_root(struct tree *tree, pid_t root, pid_t keeper); // in the parent, after fork; keeper 0 = none
+// A process that somebody else started for us, a container's daemon. -ENOTSUP without a cgroup, or -errno.
+int tree_take(struct tree *tree, pid_t pid);
+// The program begins now. What else is there already (an engine of containers and its helpers) is frozen and ended with it, but
+// is not measured.
+void tree_begin(struct tree *tree, pid_t program);
+bool tree_is_empty(const struct tree *tree); // does nothing of it live any more?
 
 // Freeze waits until every process has stopped: at most patience_ns, then -EINPROGRESS while the rest
 // goes on stopping (a busy machine gives a process the CPU it needs to stop only when it can). Below 0

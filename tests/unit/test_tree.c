@@ -279,7 +279,7 @@ TEST(a_stopped_keeper_holds_nobody_up)
     struct error err = {0};
     pid_t root = 0;
     int status = 0;
-    CHECK_INT(keeper_start(test_stop_keeper, NULL, NULL, &keeper, &root, &err), 0);
+    CHECK_INT(keeper_start(test_stop_keeper, NULL, NULL, false, &keeper, &root, &err), 0);
     CHECK_INT(keeper_wait(keeper, &status, &usage), 0);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
     CHECK_INT(kill(keeper_pid(keeper), SIGSTOP), 0);
