@@ -18,6 +18,7 @@ struct doctor_finding {
 
 struct doctor {
     const char *root;
+    const char *image; // that is looked at; NULL: the machine is
     struct doctor_finding *findings;
     int count;
     struct capture_source *sources; // of the BPF programs, when they have been tried
@@ -56,5 +57,6 @@ void check_kernel_symbols(struct doctor *doctor);
 void check_python_stacks(struct doctor *doctor);
 void check_lockdown(struct doctor *doctor);
 void check_capture(struct doctor *doctor);
+void check_image(struct doctor *doctor, const char *name);
 
 #endif

@@ -69,6 +69,15 @@ struct doctor *doctor_examine(const char *root)
     return doctor;
 }
 
+struct doctor *doctor_examine_image(const char *name)
+{
+    struct doctor *doctor = xcalloc(1, sizeof *doctor);
+    doctor->root = "";
+    doctor->image = name;
+    check_image(doctor, name);
+    return doctor;
+}
+
 void doctor_free(struct doctor *doctor)
 {
     if (!doctor)
@@ -186,8 +195,10 @@ int doctor_print(const struct doctor *doctor, const struct render_opts *opts, FI
     shown.width = opts->width ? opts->width : RENDER_WIDTH_DEFAULT;
     struct strbuf out = {0};
     screen_style(&out, doctor_can_run(doctor) ? SCREEN_STYLE_PASS : SCREEN_STYLE_FAIL, opts->color,
-                 doctor_can_run(doctor) ? "`upgate ab` can run here"
-                                        : "`upgate ab` CANNOT run here");
+                 doctor->image ? doctor_can_run(doctor) ? "`upgate ab` can run sides in this image"
+                                                        : "`upgate ab` CANNOT run sides in this image"
+                 : doctor_can_run(doctor) ? "`upgate ab` can run here"
+                                          : "`upgate ab` CANNOT run here");
     strbuf_add(&out, ": %d ok, %d limited, %d missing\n", counts[DOCTOR_STATUS_OK],
                counts[DOCTOR_STATUS_LIMITED], counts[DOCTOR_STATUS_MISSING]);
     doctor_print_record(&out, doctor, opts->color);

@@ -16,6 +16,8 @@ struct doctor;
 
 // Runs every check; some 100 ms. root is put before /proc and /sys and is "" but in tests.
 struct doctor *doctor_examine(const char *root);
+// The checks of a container image that is to be a side: pulls it, starts a container of it for a moment; some seconds.
+struct doctor *doctor_examine_image(const char *name);
 void doctor_free(struct doctor *doctor); // NULL ok
 
 bool doctor_can_run(const struct doctor *doctor); // can `upgate ab` run at all?

@@ -42,6 +42,13 @@ static const struct diff_rule rules[] = {
     {"components.cuda_other", "CUDA libraries", 84, 60, V,
      "FFT, sparse and solver calls go through these; a changed NVRTC changes fused kernels"},
 
+    // The container images of the sides. What an image brings stands in lines of its own.
+    {"image.digest", "image", 32, 32, V, "everything of the side but the kernel comes from it; what that is stands in other lines"},
+    {"image.engine", "container engine", 40, 48, V,
+     "engines filter system calls and lay file systems over each other, each in its own way"},
+    {"image.name", "name of the image", 8, 8, V, "the digest says whether it is another one"},
+    {"image.id", "", 0, 0, V, ""},
+
     // Where and how the sides were allowed to run.
     {"process.scheduling.cpus", "CPUs of the process", 96, 96, V,
      "the sides ran on different CPUs: their times do not compare"},

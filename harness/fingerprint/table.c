@@ -403,7 +403,8 @@ void fingerprint_print(FILE *file, const json_t *document, const char *name,
     const json_t *process = json_object_get(document, "process");
     const json_t *python = json_object_get(document, "python");
     fprintf(file, "%s%s%s\n", opts->color ? "\033[1m" : "", name, opts->color ? "\033[0m" : "");
-    static const char *const parts[][2] = {{"components", "components"},
+    static const char *const parts[][2] = {{"image", "image"},
+                                           {"components", "components"},
                                            {"process", "process"},
                                            {"python", "interpreter and frameworks"},
                                            {"host", "machine"}};

@@ -301,7 +301,7 @@ int image_open(const struct plan_side *side, const volatile sig_atomic_t *stop, 
     if (rc == 0 && count)
         vector_push(image.mounts, count, NULL);
     if (rc) {
-        error_prefix(err, "failed to get image '%s' of side '%s'", side->image, side->name);
+        error_prefix(err, "failed to get image '%s'", side->image);
         for (size_t i = 0; i < count; i++)
             free(image.mounts[i]);
         free(image.mounts);

@@ -4,6 +4,7 @@
 // mean what they mean in the user's shell: relative to the current directory, not to the plan's.
 #include "harness/plan/plan.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,14 @@ int plan_check_step(const char *step, struct error *err)
         return error_set(err, -EINVAL, "'%s' is no FILE.py:FUNCTION, such as trainer.py:train_one or "
                                        "trainer.py:Trainer.train_one", step);
     return 0;
+}
+
+int plan_check_image(const char *name, struct error *err)
+{
+    bool bad = !*name || *name == '-';
+    for (const char *at = name; *at && !bad; at++)
+        bad = isspace((unsigned char)*at) || iscntrl((unsigned char)*at);
+    return bad ? error_set(err, -EINVAL, "'%s' is no name of an image; such as registry/train:torch2.1", name) : 0;
 }
 
 bool plan_workload_says_steps(const struct plan_workload *workload)

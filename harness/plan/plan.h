@@ -134,6 +134,8 @@ const char *plan_interleave_name(enum plan_interleave interleave);
 const char *plan_mode_name(enum plan_mode mode);
 // Is this "FILE.py:FUNCTION"? Else -EINVAL.
 int plan_check_step(const char *step, struct error *err);
+// Can this be the name of an image? Else -EINVAL: it goes to an engine as a word, and must not be taken for an option of it.
+int plan_check_image(const char *name, struct error *err);
 // Does the command say how many steps it shall make?
 bool plan_workload_says_steps(const struct plan_workload *workload);
 // Is this metric gated for a workload of this mode (with step calls or not)? Applies the defaults.

@@ -58,7 +58,24 @@ bool plan_side_is_torch(const struct plan_side *side)
     return side->python && !side->models;
 }
 
-// What is of images alone, and what the name of one cannot be: it goes to an engine as a word.
+// Words for an engine by which a side could not be held, or which would hold for nothing: it runs in a cgroup of ours.
+static int check_engine_args(const struct check *check, int i)
+{
+    static const char *const refused[] = {"--memory", "--cpu", "--cgroup", "--pids-limit", "--blkio", "--detach", "--entrypoint", "--name",
+                                          "--rm", "--tty"};
+    char **args = check->plan->sides[i].engine_args;
+    for (int k = 0; args && args[k]; k++)
+        for (size_t r = 0; r < sizeof refused / sizeof *refused; r++)
+            if (strncmp(args[k], refused[r], strlen(refused[r])) == 0 || (args[k][0] == '-' && args[k][1] != '-' && args[k][1] &&
+                                                                            strchr("mdtc", args[k][1])))
+                return check_fail(check, xasprintf("%s.engine_args.%d", plan_side_keys[i], k),
+                                  "'%s' cannot be given to the engine: upgate names, watches and ends the container, in a cgroup of its "
+                                  "own; for a limit of memory or CPUs start upgate under it, such as systemd-run --scope -p MemoryMax=8G",
+                                  args[k]);
+    return 0;
+}
+
+// What is of images alone, and what the name of one cannot be.
 static int check_side(const struct check *check, int i)
 {
     const struct plan_side *side = &check->plan->sides[i];
@@ -74,12 +91,9 @@ static int check_side(const struct check *check, int i)
                               "'%s' is of images, and %s has none", of_images[k].key, plan_side_keys[i]);
     if (!side->image)
         return 0;
-    bool bad = !*side->image || *side->image == '-';
-    for (const char *at = side->image; *at && !bad; at++)
-        bad = isspace((unsigned char)*at) || iscntrl((unsigned char)*at);
-    return bad ? check_fail(check, xasprintf("%s.image", plan_side_keys[i]),
-                            "'%s' is no name of an image; such as registry/train:torch2.1", side->image)
-               : 0;
+    struct error local = {0};
+    return plan_check_image(side->image, &local) ? check_fail(check, xasprintf("%s.image", plan_side_keys[i]), "%s", local.text)
+                                                 : check_engine_args(check, i);
 }
 
 // --- workloads

@@ -101,7 +101,9 @@ static int image_place(const struct launch_env *env, const struct launch_spec *s
         return error_set(err, -EPERM, "failed to start side '%s': the processes that %s has started cannot be seen from here; run "
                                       "upgate outside of containers, or with the machine's pid namespace",
                          spec->side->name, engine);
-    int rc = tree_holds(launch->tree, guest->pid) ? 0 : tree_take(launch->tree, guest->pid);
+    int rc = tree_take(launch->tree, guest->pid);
+    if (rc == -ENOTSUP && tree_holds(launch->tree, guest->pid)) // by signals, of an engine that is no daemon
+        rc = 0;
     if (rc)
         return error_set(err, rc, "failed to start side '%s': its process %d, which %s has started, cannot be put into a cgroup of "
                                   "ours (%s), and so not be held; run upgate as root, or take podman",
@@ -222,6 +224,8 @@ int launch_image_fork(struct launch_env *env, const struct launch_spec *spec, st
     int rc = guardian_watch(env->guardian, launch->hold_path, err);
     if (rc == 0)
         rc = image_hold_new(launch->hold_path, &launch->hold, err);
+    if (rc == 0)
+        rc = tree_set_apart(launch->tree, err);
     if (rc)
         return rc;
     char **engine_argv = image_engine_argv(env, spec, launch);

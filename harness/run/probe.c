@@ -41,6 +41,7 @@ enum {
 };
 static const int64_t timeout_default_ns = 120 * INT64_C(1000000000);
 static const int64_t settle_max_ns = 3 * INT64_C(1000000000);
+static const int64_t gentle_max_ns = 5 * INT64_C(1000000000);
 
 struct probe {
     const struct probe_spec *spec;
@@ -135,6 +136,9 @@ static bool probe_ended(struct probe *probe)
 static void probe_end(struct probe *probe)
 {
     probe_close(&probe->in[1]); // lets it go
+    for (int64_t until = clock_monotonic_ns() + gentle_max_ns;
+         probe->spec->gentle && probe->keeper && !probe_ended(probe) && clock_monotonic_ns() < until;)
+        clock_sleep_until_ns(clock_monotonic_ns() + EXIT_WAIT_NS);
     keeper_free(probe->keeper);
     for (int end = 0; end < 2; end++) {
         probe_close(&probe->in[end]);

@@ -18,6 +18,7 @@ struct probe_spec {
     int (*prepare)(void *arg);
     void *prepare_arg;
     bool interpreter;   // argv ends in a Python interpreter: the probe program is appended to it
+    bool gentle;        // argv starts a container: its engine gets time to remove it
     int64_t timeout_ns; // until it must have answered, or loaded its libraries; 0 = two minutes
 };
 

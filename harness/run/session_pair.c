@@ -68,6 +68,17 @@ static void session_on_held(void *arg, int side, pid_t pid)
         log_debug("no fingerprint of side %d yet: %s", side, err.text);
 }
 
+// What an image lacks by which something of ours cannot work in it; told with its fingerprint.
+static int session_note_guest(struct session *session, int side, struct error *err)
+{
+    const struct inside_hello *guest = &session->env.guests[side];
+    if (!session->plan->sides[side].image || !guest->magic || guest->glibc_major)
+        return 0;
+    return store_note(session->store, err, "warning",
+                      "image '%s' of side '%s' has %s: steps of Python programs are not found in it, and its GPU side is not recorded",
+                      session->plan->sides[side].image, session->plan->sides[side].name, guest->musl ? "musl, not glibc" : "no glibc");
+}
+
 // The fingerprint of each side, once, from the first pair whose processes could be read.
 static int session_store_fingerprints(struct session *session, const struct pair *pair,
                                       struct error *err)
@@ -83,6 +94,8 @@ static int session_store_fingerprints(struct session *session, const struct pair
             json_object_set_new(document, "image", image_to_json(&session->env.images[side]));
         rc = session_store_fingerprint(session->store, side, document, err);
         session->fingerprinted[side] = rc == 0;
+        if (rc == 0)
+            rc = session_note_guest(session, side, err);
         json_decref(document);
         json_decref(python);
     }

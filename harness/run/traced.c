@@ -183,6 +183,15 @@ static void traced_find_library(struct traced *traced)
         const struct plan_side *side = &session->plan->sides[i];
         const char *taken = traced_variable(side, INJECT_CUDA_VARIABLE);
         struct error err = {0};
+        const struct inside_hello *guest = &session->env.guests[i];
+        int needs = image_glibc_needed(traced->inject.library);
+        if (side->image && guest->magic && guest->glibc_major * 1000 + guest->glibc_minor < needs) {
+            error_set(&err, -ELIBACC, "image '%s' of side '%s' has glibc %d.%d, and upgate's library needs %d.%d", side->image, side->name,
+                      guest->glibc_major, guest->glibc_minor, needs / 1000, needs % 1000);
+            if (inject_has_gpu())
+                traced_note(session, "a GPU side is not recorded", &err);
+            continue;
+        }
         if (!inject_is_foreign(taken)) {
             traced->sides[i].inject = &traced->inject;
             traced->sides[i].kinds = UG_WANT_DEFAULT | (gpu == PLAN_TRACED_GPU_NODES ? UG_WANT_GRAPH_NODES : 0);

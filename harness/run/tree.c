@@ -44,18 +44,19 @@ struct tree_bystander {
 struct tree {
     enum tree_means means;
     char *cgroup; // directory, NULL for signals
+    char *members; // where its processes are: the same, or a directory below it (tree_set_apart)
     char *mark;
     pid_t root, keeper;
     int freeze_fd, state_fd, procs_fd; // state: cgroup.events, or freezer.state
+    int join_fd;                       // cgroup.procs for who starts it, where that is another; else -1
     int cpu_fd;                        // cpu.stat: opening it would cost more than reading it
     bool frozen;
     pid_t *stopped; // by signals: who got SIGSTOP, and gets SIGCONT
     int stopped_count;
     struct tree_process *processes; // every one ever seen
     int process_count;
-    struct tree_bystander bystanders[TREE_BYSTANDERS_MAX]; // not measured
+    struct tree_bystander bystanders[TREE_BYSTANDERS_MAX]; // by signals: neither stopped nor measured
     int bystander_count;
-    int64_t cpu_before_ns; // used before the program began
 };
 
 const char *tree_means_name(enum tree_means means)
@@ -335,26 +336,59 @@ static int tree_open(const char *dir, const char *file, int flags)
     return open(path, flags | O_CLOEXEC);
 }
 
+static void tree_close(struct tree *tree)
+{
+    int *fds[] = {&tree->freeze_fd, &tree->state_fd, &tree->procs_fd, &tree->cpu_fd, &tree->join_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        if (*fds[i] >= 0)
+            close(*fds[i]);
+        *fds[i] = -1;
+    }
+}
+
+// The files of the directory of its processes, which is made.
+static int tree_open_members(struct tree *tree, struct error *err)
+{
+    bool v2 = tree->means == TREE_MEANS_CGROUP2;
+    if (mkdir(tree->members, 0755) == 0 || errno == EEXIST) {
+        tree->freeze_fd = tree_open(tree->members, v2 ? "cgroup.freeze" : "freezer.state", O_WRONLY);
+        tree->state_fd = tree_open(tree->members, v2 ? "cgroup.events" : "freezer.state", O_RDONLY);
+        tree->procs_fd = tree_open(tree->members, "cgroup.procs", O_WRONLY);
+        tree->cpu_fd = v2 ? tree_open(tree->members, "cpu.stat", O_RDONLY) : -1;
+    }
+    if (tree->freeze_fd >= 0 && tree->state_fd >= 0 && tree->procs_fd >= 0)
+        return 0;
+    return error_set(err, -errno, "failed to make the cgroup '%s': %s", tree->members, strerror(errno));
+}
+
+int tree_set_apart(struct tree *tree, struct error *err)
+{
+    if (!tree->cgroup)
+        return 0;
+    char *engine = xasprintf("%s/engine", tree->cgroup);
+    tree_close(tree);
+    free(tree->members);
+    tree->members = xasprintf("%s/program", tree->cgroup);
+    int rc = tree_open_members(tree, err);
+    if (rc == 0 && ((mkdir(engine, 0755) && errno != EEXIST) || (tree->join_fd = tree_open(engine, "cgroup.procs", O_WRONLY)) < 0))
+        rc = error_set(err, -errno, "failed to make the cgroup '%s': %s", engine, strerror(errno));
+    free(engine);
+    return rc;
+}
+
 int tree_new(enum tree_means means, const char *base, const char *name, const char *mark,
              struct tree **ret_tree, struct error *err)
 {
     struct tree *tree = xcalloc(1, sizeof *tree);
     tree->means = means;
     tree->mark = xstrdup(mark);
-    tree->freeze_fd = tree->state_fd = tree->procs_fd = tree->cpu_fd = -1;
+    tree->freeze_fd = tree->state_fd = tree->procs_fd = tree->cpu_fd = tree->join_fd = -1;
     tree->processes = xcalloc(TREE_PROCESSES_MAX, sizeof *tree->processes);
     if (means != TREE_MEANS_SIGNALS) {
         tree->cgroup = xasprintf("%s/%s", base, name);
-        bool v2 = means == TREE_MEANS_CGROUP2;
-        if (mkdir(tree->cgroup, 0755) == 0 || errno == EEXIST) {
-            tree->freeze_fd = tree_open(tree->cgroup, v2 ? "cgroup.freeze" : "freezer.state", O_WRONLY);
-            tree->state_fd = tree_open(tree->cgroup, v2 ? "cgroup.events" : "freezer.state", O_RDONLY);
-            tree->procs_fd = tree_open(tree->cgroup, "cgroup.procs", O_WRONLY);
-            tree->cpu_fd = v2 ? tree_open(tree->cgroup, "cpu.stat", O_RDONLY) : -1;
-        }
-        if (tree->freeze_fd < 0 || tree->state_fd < 0 || tree->procs_fd < 0) {
-            int rc = error_set(err, -errno, "failed to make the cgroup '%s': %s", tree->cgroup,
-                               strerror(errno));
+        tree->members = xstrdup(tree->cgroup);
+        int rc = tree_open_members(tree, err);
+        if (rc) {
             tree_free(tree);
             return rc;
         }
@@ -386,10 +420,8 @@ void tree_free(struct tree *tree)
         tree_kill_strays(tree);
     if (tree->cgroup)
         tree_end_group(tree->cgroup);
-    int fds[] = {tree->freeze_fd, tree->state_fd, tree->procs_fd, tree->cpu_fd};
-    for (int i = 0; i < 4; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+    tree_close(tree);
+    free(tree->members);
     free(tree->cgroup);
     free(tree->mark);
     free(tree->stopped);
@@ -399,9 +431,10 @@ void tree_free(struct tree *tree)
 
 int tree_join(const struct tree *tree)
 {
-    if (tree->procs_fd < 0)
+    int fd = tree->join_fd >= 0 ? tree->join_fd : tree->procs_fd;
+    if (fd < 0)
         return 0;
-    return write(tree->procs_fd, "0", 1) < 0 ? -errno : 0;
+    return write(fd, "0", 1) < 0 ? -errno : 0;
 }
 
 void tree_set_root(struct tree *tree, pid_t root, pid_t keeper)
@@ -413,8 +446,16 @@ void tree_set_root(struct tree *tree, pid_t root, pid_t keeper)
 static int tree_pids(const struct tree *tree, pid_t *pids, int max)
 {
     if (tree->cgroup)
-        return tree_cgroup_processes(tree->cgroup, pids, max);
+        return tree_cgroup_processes(tree->members, pids, max);
     return tree->root > 0 ? process_find_tree(tree->root, tree->keeper, tree->mark, pids, max) : 0;
+}
+
+static bool tree_measures(const struct tree *tree, pid_t pid)
+{
+    for (int i = 0; i < tree->bystander_count; i++)
+        if (tree->bystanders[i].pid == pid && process_start_ticks(pid) == tree->bystanders[i].start_ticks)
+            return false;
+    return true;
 }
 
 int tree_take(struct tree *tree, pid_t pid)
@@ -433,16 +474,6 @@ void tree_begin(struct tree *tree, pid_t program)
     for (int i = 0; i < count; i++)
         if (pids[i] != program)
             tree->bystanders[tree->bystander_count++] = (struct tree_bystander){pids[i], process_start_ticks(pids[i])};
-    int64_t cpu_ns = tree_cpu_ns(tree);
-    tree->cpu_before_ns = cpu_ns > 0 ? cpu_ns : 0;
-}
-
-static bool tree_measures(const struct tree *tree, pid_t pid)
-{
-    for (int i = 0; i < tree->bystander_count; i++)
-        if (tree->bystanders[i].pid == pid && process_start_ticks(pid) == tree->bystanders[i].start_ticks)
-            return false;
-    return true;
 }
 
 bool tree_is_empty(const struct tree *tree)
@@ -504,7 +535,7 @@ static void tree_signal_stop(struct tree *tree)
         int count = process_follow_tree(tree->root, tree->keeper, tree->mark, pids, TREE_PROCESSES_MAX);
         found = false;
         for (int i = 0; i < count; i++)
-            found |= tree_stop_one(tree, pids[i]);
+            found |= tree_measures(tree, pids[i]) && tree_stop_one(tree, pids[i]);
     }
 }
 
@@ -595,7 +626,7 @@ int64_t tree_cpu_ns(const struct tree *tree)
     ssize_t got = pread(tree->cpu_fd, text, sizeof text - 1, 0);
     text[got > 0 ? got : 0] = 0;
     const char *at = strstr(text, "usage_usec ");
-    return at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 - tree->cpu_before_ns : -1;
+    return at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 : -1;
 }
 
 static void tree_remember(struct tree *tree, pid_t pid, int64_t peak_bytes)

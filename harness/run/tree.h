@@ -41,10 +41,12 @@ void tree_free(struct tree *tree); // kills what is left, removes the cgroup; NU
 // In the child, between fork and exec: joins the tree. Async-signal-safe. 0 or -errno.
 int tree_join(const struct tree *tree);
 void tree_set_root(struct tree *tree, pid_t root, pid_t keeper); // in the parent, after fork; keeper 0 = none
-// A process that somebody else started for us, a container's daemon. -ENOTSUP without a cgroup, or -errno.
+// Before who starts it joins: an engine of containers, which is ended with the tree, but neither frozen (podman's processes share
+// locks with those of the other side) nor measured. The program is taken in on its own.
+int tree_set_apart(struct tree *tree, struct error *err);
+// A process that somebody else started. -ENOTSUP without a cgroup, or -errno.
 int tree_take(struct tree *tree, pid_t pid);
-// The program begins now. What else is there already (an engine of containers and its helpers) is frozen and ended with it, but
-// is not measured.
+// The program of a tree set apart begins now. Without a cgroup, what lives already is the engine's.
 void tree_begin(struct tree *tree, pid_t program);
 bool tree_is_empty(const struct tree *tree); // does nothing of it live any more?
 

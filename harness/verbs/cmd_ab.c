@@ -19,7 +19,7 @@
 #include "reports/render/render.h"
 
 struct ab_values {
-    const char *baseline, *candidate, *resume;
+    const char *baseline, *candidate, *resume, *mount;
     bool aa, bisect;
     uint64_t steps;
     const char *steps_from, *step;
@@ -29,12 +29,14 @@ struct ab_values {
 
 static const struct option_spec ab_options[] = {
     {"Sides", 'a', "baseline", OPTION_TEXT, "PYTHON", NULL, "the plan's",
-     "interpreter (or program) of the old stack", offsetof(struct ab_values, baseline), 0, 0, 0},
+     "interpreter of the old stack, an environment, or image:NAME, a container image", offsetof(struct ab_values, baseline), 0, 0, 0},
     {NULL, 'b', "candidate", OPTION_TEXT, "PYTHON", NULL, "the plan's",
-     "interpreter (or program) of the new stack", offsetof(struct ab_values, candidate), 0, 0, 0},
+     "interpreter of the new stack, an environment, or image:NAME, a container image", offsetof(struct ab_values, candidate), 0, 0, 0},
     {NULL, 0, "aa", OPTION_FLAG, NULL, NULL, NULL,
      "run the baseline against itself, plain and held longer; keep what that shows as this host's certificate",
      offsetof(struct ab_values, aa), 0, 0, 0},
+    {NULL, 0, "mount", OPTION_TEXT, "PATH[:TARGET[:ro]],…", NULL, "the plan's",
+     "files and directories that go into the container images", offsetof(struct ab_values, mount), 0, 0, 0},
     {"Run", 0, "resume", OPTION_TEXT, "RUN.db", NULL, NULL,
      "go on with an interrupted run: its plan, its pairs, its coin flips",
      offsetof(struct ab_values, resume), 0, 0, 0},
@@ -60,6 +62,8 @@ static const char *const ab_examples[] = {
     "upgate ab -a envs/old/bin/python -b envs/new/bin/python", "the reference workloads under two environments",
     "upgate ab -a envs/old/bin/python -b envs/new/bin/python -- {python} train.py --steps {steps}",
     "a program of your own; {python} becomes each side's interpreter",
+    "upgate ab -a image:train:torch2.1 -b image:train:torch2.6 --mount . -- python train.py",
+    "the same program in two container images",
     "upgate ab --aa plan.yaml -o aa.db", "calibrate this host with the same workloads",
     "upgate ab --resume run.db", "go on after an interruption, a crash or a reboot",
     "upgate ab plan.yaml --dry-run --format json", "show the plan with every default filled in",
@@ -88,6 +92,25 @@ static int ab_check_again(struct plan **plan, struct error *err)
 }
 
 // The plan that the options ask for; NULL plan with --resume.
+// What --mount names, on top of the plan's, into each side that is an image.
+static int ab_add_mounts(struct plan *plan, const char *list, struct error *err)
+{
+    bool any = false;
+    for (int i = 0; i < PLAN_SIDES; i++) {
+        struct plan_side *side = &plan->sides[i];
+        size_t count = 0;
+        any |= side->image != NULL;
+        while (side->mounts && side->mounts[count])
+            count++;
+        for (const char *at = list; side->image && *at; at += strcspn(at, ","), at += *at == ',') {
+            side->mounts = xrealloc(side->mounts, (count + 2) * sizeof *side->mounts);
+            side->mounts[count++] = xasprintf("%.*s", (int)strcspn(at, ","), at);
+            side->mounts[count] = NULL;
+        }
+    }
+    return any ? 0 : error_set(err, -EINVAL, "--mount puts files into container images, and no side is one");
+}
+
 static int ab_plan(const struct ab_values *values, const struct options_rest *rest,
                    struct plan **ret_plan, struct error *err)
 {
@@ -120,7 +143,9 @@ static int ab_plan(const struct ab_values *values, const struct options_rest *re
         free(plan->workloads[i].step);
         plan->workloads[i].step = xstrdup(values->step);
     }
-    return values->steps || values->steps_from_given || values->step ? ab_check_again(ret_plan, err) : 0;
+    if (values->mount && ab_add_mounts(plan, values->mount, err))
+        return -EINVAL;
+    return values->steps || values->steps_from_given || values->step || values->mount ? ab_check_again(ret_plan, err) : 0;
 }
 
 // With --resume: everything stands in the store, and is asked for nowhere else.
@@ -128,9 +153,10 @@ static int ab_check_resume(const struct ab_values *values, const struct options_
                            struct error *err)
 {
     if (rest->positional_count || rest->command || values->aa || values->baseline ||
-        values->candidate || values->steps || values->steps_from_given || values->step || values->common.seed_given || values->common.output)
+        values->candidate || values->steps || values->steps_from_given || values->step || values->mount ||
+        values->common.seed_given || values->common.output)
         return error_set(err, -EINVAL, "--resume takes everything from the store: leave out the plan, the "
-                                       "command, --baseline, --candidate, --aa, --steps, --steps-from, --step, --seed and -o");
+                                       "command, --baseline, --candidate, --aa, --steps, --steps-from, --step, --mount, --seed and -o");
     return 0;
 }
 

@@ -10,15 +10,17 @@
 #include "common/options.h"
 #include "contracts/exit_code.h"
 #include "harness/doctor/doctor.h"
+#include "harness/plan/plan.h"
 
 struct doctor_values {
     bool json;
+    const char *image;
     struct options_common common;
 };
 
 extern const struct verb verb_doctor;
 
-static const char *const doctor_usage[] = {"doctor [--json]", NULL};
+static const char *const doctor_usage[] = {"doctor [--json]", "doctor --image NAME", NULL};
 
 static const char *const doctor_examples[] = {
     "upgate doctor",
@@ -27,6 +29,8 @@ static const char *const doctor_examples[] = {
     "the names of what is not in order",
     "sudo upgate doctor",
     "what root would be allowed here",
+    "upgate doctor --image registry/train:torch2.1",
+    "what a side in this image would lack, and the flag that helps",
     NULL,
 };
 
@@ -34,6 +38,9 @@ static const struct option_spec doctor_options[] = {
     {"Options", 0, "json", OPTION_FLAG, NULL, NULL, NULL,
      "the document upgate.doctor/1, as --format json", offsetof(struct doctor_values, json), 0, 0,
      0},
+    {NULL, 0, "image", OPTION_TEXT, "NAME", NULL, NULL,
+     "look at this container image instead, as a side: a container of it is started for a moment", offsetof(struct doctor_values, image), 0,
+     0, 0},
     OPTIONS_COMMON(struct doctor_values, common, "FILE", "write there instead of stdout", NULL),
     {.name = NULL},
 };
@@ -62,7 +69,7 @@ static int doctor_visit(const struct doctor_values *values, bool *ret_can_run, s
     FILE *file = path ? fopen(path, "we") : stdout;
     if (!file)
         return error_set(err, -errno, "failed to write '%s': %s", path, strerror(errno));
-    struct doctor *doctor = doctor_examine("");
+    struct doctor *doctor = values->image ? doctor_examine_image(values->image) : doctor_examine("");
     int rc = doctor_write(doctor, values, file, err);
     *ret_can_run = doctor_can_run(doctor);
     doctor_free(doctor);
@@ -86,7 +93,9 @@ static int doctor_run(int argc, char **argv)
         options_apply_common(&values.common);
         if (values.common.seed_given)
             log_warn("--seed changes nothing here: nothing is drawn");
-        if (!values.common.dry_run)
+        if (values.image)
+            rc = plan_check_image(values.image, &err);
+        if (rc == 0 && !values.common.dry_run)
             rc = doctor_visit(&values, &can_run, &err);
     }
     if (rc)

@@ -13,11 +13,14 @@
 
 #include "common/log.h"
 #include "common/options.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "harness/fingerprint/table.h"
+#include "harness/image/image.h"
 #include "harness/plan/plan.h"
+#include "harness/run/inject.h"
 #include "harness/run/probe.h"
 #include "reports/render/render.h"
 #include "tracer/store/store.h"
@@ -32,10 +35,10 @@ struct env_values {
 
 static const struct option_spec env_options[] = {
     {"Sides", 'a', "baseline", OPTION_TEXT, "PYTHON", NULL, "the plan's",
-     "interpreter of the old stack, instead of a plan", offsetof(struct env_values, baseline), 0, 0,
+     "interpreter of the old stack, or image:NAME, instead of a plan", offsetof(struct env_values, baseline), 0, 0,
      0},
     {NULL, 'b', "candidate", OPTION_TEXT, "PYTHON", NULL, "the plan's",
-     "interpreter of the new stack, instead of a plan", offsetof(struct env_values, candidate), 0,
+     "interpreter of the new stack, or image:NAME, instead of a plan", offsetof(struct env_values, candidate), 0,
      0, 0},
     {NULL, 0, "side", OPTION_CHOICE, NULL, "a,b,both", "both", "show: which side",
      offsetof(struct env_values, side), 0, 0, 0},
@@ -238,6 +241,30 @@ static int env_words_of(const struct plan *plan, int side_idx, struct env_words 
     return 0;
 }
 
+// The words that run those of `words` in a container of the side's image; the image is pulled first. *ret_image is the caller's.
+static int env_wrap_image(const struct plan_side *side, struct env_words *words, struct image *ret_image, struct error *err)
+{
+    int code = image_open(side, NULL, ret_image, err);
+    if (code)
+        return code;
+    struct proc_stat self;
+    unsigned long long start = proc_stat_of(getpid(), &self) ? 0 : self.start_ticks;
+    char *name = xasprintf("upgate-%d-%llu-env", getpid(), start); // by which a later run removes what a kill leaves
+    const struct image_run run = {.container = name,
+                                  .args = side->engine_args,
+                                  .words = words->word,
+                                  .env = side->env,
+                                  .env_count = side->env_count,
+                                  .gpus = inject_has_gpu()};
+    char **argv = image_argv(ret_image, &run);
+    env_words_free(words);
+    *words = (struct env_words){.word = argv};
+    while (argv[words->count])
+        words->count++;
+    free(name);
+    return 0;
+}
+
 static void env_warn_imports(const struct plan_side *side, const json_t *document)
 {
     const char *path;
@@ -261,28 +288,36 @@ static int env_read_plan(const struct plan *plan, const bool wanted[PLAN_SIDES],
     for (int i = 0; i < PLAN_SIDES && !code; i++) {
         const struct plan_side *side = &plan->sides[i];
         struct env_words words = {0};
+        struct image image = {0};
         sides->name[i] = xstrdup(side->name);
         if (!wanted[i])
             continue;
         code = env_words_of(plan, i, &words, err);
+        if (!code && side->image && !dry_run)
+            code = env_wrap_image(side, &words, &image, err);
         struct probe_spec spec = {.side = side->name,
                                   .argv = words.word,
-                                  .prepare = env_prepare,
+                                  .prepare = side->image ? NULL : env_prepare,
+                                  .gentle = side->image != NULL,
                                   .prepare_arg = (void *)side,
                                   .interpreter = side->python && !side->models,
                                   .timeout_ns = values->timeout_ns};
         if (!code && dry_run) {
-            printf("would start side '%s' for a moment:", side->name);
+            printf("would start side '%s'%s%s for a moment:", side->name, side->image ? " in image " : "",
+                   side->image ? side->image : "");
             for (size_t word = 0; word < words.count; word++)
                 printf(" %s", words.word[word]);
             puts(spec.interpreter ? " -c PROBE" : "");
         } else if (!code) {
             log_debug("reading side '%s'", side->name);
             code = fingerprint_probe(&spec, &sides->document[i], err);
+            if (!code && side->image)
+                json_object_set_new(sides->document[i], "image", image_to_json(&image));
             if (!code)
                 env_warn_imports(side, sides->document[i]);
         }
         env_words_free(&words);
+        image_clear(&image);
     }
     return code;
 }
