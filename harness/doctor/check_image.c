@@ -70,7 +70,9 @@ static int check_image_start(struct check_container *container, struct error *er
     char *name = xasprintf("upgate-%d-%llu-doctor", getpid(), proc_stat_of(getpid(), &self) ? 0ULL : (unsigned long long)self.start_ticks);
     container->hold_path = image_hold_path(name);
     container->steps_path = xasprintf("/dev/shm/%s", name);
-    container->python_dir = python_steps_dir();
+    char *python_dir = python_steps_dir();
+    container->python_dir = python_dir ? realpath(python_dir, NULL) : NULL;
+    free(python_dir);
     int steps = open(container->steps_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     container->output_fd = memfd_create("upgate-doctor", MFD_CLOEXEC);
     int rc = steps < 0 || container->output_fd < 0 || !container->python_dir
@@ -99,13 +101,14 @@ static void check_image_end(struct check_container *container)
     if (container->keeper) {
         struct pollfd end = {.fd = keeper_fd(container->keeper), .events = POLLIN};
         poll(&end, 1, CHECK_REMOVE_S * 1000);
-        clock_sleep_until_ns(clock_monotonic_ns() + 300000000); // conmon's own clean-up of podman
     }
     keeper_free(container->keeper);
     tree_free(container->tree);
     tree_release_base(container->base);
     free(container->base);
     image_hold_free(container->hold);
+    if (container->argv)
+        image_remove(&container->image, strrchr(container->steps_path, '/') + 1);
     if (container->steps_path)
         unlink(container->steps_path);
     if (container->output_fd >= 0)

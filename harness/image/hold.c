@@ -3,6 +3,7 @@
 // container has.
 #include "harness/image/hold.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/proc.h"
 #include "common/strings.h"
 
 enum { HOLD_LOOK_MS = 100, HOLD_SEND_S = 10 };
@@ -69,6 +71,32 @@ void image_hold_free(struct image_hold *hold)
     hold_unlink(hold);
     free(hold->path);
     free(hold);
+}
+
+bool image_owner_lives(const char *name)
+{
+    int pid;
+    unsigned long long start;
+    struct proc_stat stat;
+    return sscanf(name, "upgate-%d-%llu-", &pid, &start) != 2 || (!proc_stat_of(pid, &stat) && stat.start_ticks == start);
+}
+
+void image_hold_sweep(void)
+{
+    DIR *dir = opendir("/dev/shm");
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        size_t len = strlen(entry->d_name);
+        if (len < 5 || strcmp(entry->d_name + len - 5, ".hold") != 0 || image_owner_lives(entry->d_name))
+            continue;
+        char *path = xasprintf("/dev/shm/%s", entry->d_name), *socket = xasprintf("%s/socket", path);
+        unlink(socket);
+        rmdir(path);
+        free(socket);
+        free(path);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 int image_hold_fd(const struct image_hold *hold)

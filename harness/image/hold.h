@@ -21,6 +21,10 @@ char *image_hold_path(const char *name);
 int image_hold_new(const char *path, struct image_hold **ret_hold, struct error *err);
 void image_hold_free(struct image_hold *hold); // lets go; NULL ok
 
+// Is there still the process whose pid and start stand in this name, "upgate-PID-START-…"? True for other names.
+bool image_owner_lives(const char *name);
+void image_hold_sweep(void); // removes what upgates left that were killed with all their helpers
+
 struct image_guest {
     struct inside_hello hello;
     pid_t pid; // of the held process, as we know it; 0 = of a pid namespace that we cannot see into

@@ -16,10 +16,9 @@
 #include "common/child.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/proc.h"
 #include "common/strings.h"
 #include "common/vector.h"
-#include "harness/image/inside.h"
+#include "harness/image/hold.h"
 
 #define IMAGE_LABEL "upgate"
 enum { IMAGE_ASK_S = 60, IMAGE_PULL_S = 3 * 3600, IMAGE_WORDS = 16,
@@ -450,21 +449,24 @@ char *image_workdir(const struct image *image)
     return xstrdup("");
 }
 
+void image_remove(const struct image *image, const char *container)
+{
+    static const char *const words[] = {"rm", "--force", NULL};
+    if (image->engine->name_word)
+        image_ask(image->program, words, container, false, IMAGE_ASK_S, NULL, NULL, NULL);
+}
+
 void image_sweep(const struct image *image)
 {
+    image_hold_sweep();
     static const char *const list[] = {"ps", "--all", "--filter", "label=" IMAGE_LABEL, "--format", "{{.Names}}", NULL};
-    static const char *const drop[] = {"rm", "--force", NULL};
     char *output = NULL;
     if (!image->engine->name_word || image_ask(image->program, list, NULL, false, IMAGE_ASK_S, NULL, &output, NULL))
         return;
     char *name;
-    for (int i = 0; (name = image_line(output, i)) && *name; i++, free(name)) {
-        int pid;
-        unsigned long long start;
-        struct proc_stat stat;
-        if (sscanf(name, "upgate-%d-%llu-", &pid, &start) == 2 && (proc_stat_of(pid, &stat) || stat.start_ticks != start))
-            image_ask(image->program, drop, name, false, IMAGE_ASK_S, NULL, NULL, NULL);
-    }
+    for (int i = 0; (name = image_line(output, i)) && *name; i++, free(name))
+        if (!image_owner_lives(name))
+            image_remove(image, name);
     free(name);
     free(output);
 }

@@ -55,6 +55,9 @@ char *image_workdir(const struct image *image);
 // Removes containers that an upgate of this machine left, killed with all its helpers. Those of living ones stay.
 void image_sweep(const struct image *image);
 
+// Removes a container of this name, running or not. No-op where there is none, or the engine keeps no list.
+void image_remove(const struct image *image, const char *container);
+
 // Of a library of ours: the newest version of glibc that it asks for, as major * 1000 + minor; 0 = none, or not to be read.
 int image_glibc_needed(const char *library);
 

@@ -52,6 +52,16 @@ static bool launch_exists(const char *path)
     return access(path, R_OK) == 0;
 }
 
+// The path without "..": it is the same in a container, which may not have what is left again. Takes it.
+static char *launch_real(char *path)
+{
+    char *real = path ? realpath(path, NULL) : NULL;
+    if (!real)
+        return path;
+    free(path);
+    return real;
+}
+
 int launch_env_find(struct launch_env *env, struct error *err)
 {
     char exe[PATH_MAX];
@@ -62,8 +72,8 @@ int launch_env_find(struct launch_env *env, struct error *err)
     const char *dir = dirname(exe);
     char *installed = xasprintf("%s/../lib/upgate", dir);
     const char *home = launch_exists(installed) ? installed : dir;
-    env->python_dir = python_steps_dir();
-    env->models_dir = xasprintf("%s/reference_models", home);
+    env->python_dir = launch_real(python_steps_dir());
+    env->models_dir = launch_real(xasprintf("%s/reference_models", home));
     free(installed);
     return 0;
 }

@@ -135,9 +135,14 @@ static bool probe_ended(struct probe *probe)
 
 static void probe_end(struct probe *probe)
 {
+    if (probe->spec->gentle && probe->in[1] >= 0 && !probe_ended(probe)) { // a line ends it at once, and so its container
+        void (*before)(int) = signal(SIGPIPE, SIG_IGN);
+        (void)!write(probe->in[1], "\n", 1);
+        signal(SIGPIPE, before);
+    }
     probe_close(&probe->in[1]); // lets it go
     for (int64_t until = clock_monotonic_ns() + gentle_max_ns;
-         probe->spec->gentle && probe->keeper && !probe_ended(probe) && clock_monotonic_ns() < until;)
+         probe->spec->gentle && probe->spec->interpreter && probe->keeper && !probe_ended(probe) && clock_monotonic_ns() < until;)
         clock_sleep_until_ns(clock_monotonic_ns() + EXIT_WAIT_NS);
     keeper_free(probe->keeper);
     for (int end = 0; end < 2; end++) {

@@ -66,7 +66,6 @@ static const char *const ab_examples[] = {
     "the same program in two container images",
     "upgate ab --aa plan.yaml -o aa.db", "calibrate this host with the same workloads",
     "upgate ab --resume run.db", "go on after an interruption, a crash or a reboot",
-    "upgate ab plan.yaml --dry-run --format json", "show the plan with every default filled in",
     NULL};
 
 static const char ab_exit_codes[] =

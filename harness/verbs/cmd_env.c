@@ -241,15 +241,17 @@ static int env_words_of(const struct plan *plan, int side_idx, struct env_words 
     return 0;
 }
 
-// The words that run those of `words` in a container of the side's image; the image is pulled first. *ret_image is the caller's.
-static int env_wrap_image(const struct plan_side *side, struct env_words *words, struct image *ret_image, struct error *err)
+// The words that run those of `words` in a container of the side's image; the image is pulled first. *ret_image is the caller's,
+// and *ret_name, by which the container is removed, here or by a later run.
+static int env_wrap_image(const struct plan_side *side, int idx, struct env_words *words, struct image *ret_image, char **ret_name,
+                          struct error *err)
 {
     int code = image_open(side, NULL, ret_image, err);
     if (code)
         return code;
     struct proc_stat self;
     unsigned long long start = proc_stat_of(getpid(), &self) ? 0 : self.start_ticks;
-    char *name = xasprintf("upgate-%d-%llu-env", getpid(), start); // by which a later run removes what a kill leaves
+    char *name = xasprintf("upgate-%d-%llu-env-%d", getpid(), start, idx);
     const struct image_run run = {.container = name,
                                   .args = side->engine_args,
                                   .words = words->word,
@@ -261,7 +263,7 @@ static int env_wrap_image(const struct plan_side *side, struct env_words *words,
     *words = (struct env_words){.word = argv};
     while (argv[words->count])
         words->count++;
-    free(name);
+    *ret_name = name;
     return 0;
 }
 
@@ -289,12 +291,13 @@ static int env_read_plan(const struct plan *plan, const bool wanted[PLAN_SIDES],
         const struct plan_side *side = &plan->sides[i];
         struct env_words words = {0};
         struct image image = {0};
+        char *container = NULL;
         sides->name[i] = xstrdup(side->name);
         if (!wanted[i])
             continue;
         code = env_words_of(plan, i, &words, err);
         if (!code && side->image && !dry_run)
-            code = env_wrap_image(side, &words, &image, err);
+            code = env_wrap_image(side, i, &words, &image, &container, err);
         struct probe_spec spec = {.side = side->name,
                                   .argv = words.word,
                                   .prepare = side->image ? NULL : env_prepare,
@@ -317,6 +320,9 @@ static int env_read_plan(const struct plan *plan, const bool wanted[PLAN_SIDES],
                 env_warn_imports(side, sides->document[i]);
         }
         env_words_free(&words);
+        if (container)
+            image_remove(&image, container);
+        free(container);
         image_clear(&image);
     }
     return code;
