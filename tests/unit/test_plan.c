@@ -340,6 +340,23 @@ TEST(from_the_command_line)
     plan_free(plan);
 }
 
+// The interpreter of an image is the one it has, unless the plan names another; where nothing asks for one there is none.
+TEST(images)
+{
+    struct plan *plan = NULL;
+    char *words[] = {"train.py"};
+    struct error why = {0};
+    CHECK_INT(plan_from_command("image:reg:5000/x:1", "image:y", words, 1, &plan, &why), 0);
+    CHECK_STR(plan->sides[0].image, "reg:5000/x:1");
+    CHECK_STR(plan->sides[1].python, "python3");
+    CHECK_STR(plan->workloads[0].command[0], "{python}");
+    check_round_trip(plan);
+    plan_free(plan);
+    CHECK_INT(plan_from_command("image:", "image:y", words, 1, &plan, &why), -EINVAL);
+    CHECK_INT(plan_from_command("image:-v", "image:y", words, 1, &plan, &why), -EINVAL);
+    CHECK_CONTAINS(why.text, "is no name of an image");
+}
+
 TEST(directories_as_sides)
 {
     char dir[] = "/tmp/test_plan_XXXXXX";

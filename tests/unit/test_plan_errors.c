@@ -253,6 +253,24 @@ TEST(files_that_are_no_plans)
     CHECK_CONTAINS(err.text, "larger than 1 MiB");
 }
 
+// What is of images alone, and what an engine must not be told.
+TEST(images)
+{
+#define IMAGE(more) "baseline: {python: a}\ncandidate: {image: i" more "}\nworkloads: [{name: w, model: dlrm}]\n"
+    static const struct bad cases[] = {
+        {"baseline: {python: a, mounts: [x]}\ncandidate: {python: b}\n" ONE, ":1:23: ", "'mounts' is of images, and baseline has none"},
+        {"baseline: {python: a}\ncandidate: {python: b, engine: podman}\n" ONE, ":2:24: ", "'engine' is of images"},
+        {IMAGE(", engine: dokcer"), ":2:31: ", "docker"},
+        {"baseline: {image: --privileged}\ncandidate: {image: b}\n" ONE, ":1:19: ", "'--privileged' is no name of an image"},
+        {"baseline: {image: \"a b\"}\ncandidate: {image: b}\n" ONE, ":1:19: ", "is no name of an image"},
+        {IMAGE(", engine_args: [--user=0, --memory=1g]"), ":2:47: ", "'--memory=1g' cannot be given to the engine"},
+        {IMAGE(", engine_args: [\"-d\"]"), ":2:37: ", "'-d' cannot be given"},
+        {IMAGE(", models: m"), ":3:", "model 'dlrm' would be a Python program on one side"},
+    };
+    CHECK_ALL(cases);
+#undef IMAGE
+}
+
 // A megabyte of anything is refused quickly, and without a deep stack.
 TEST(hostile_megabytes)
 {

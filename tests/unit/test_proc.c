@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernel tells of processes: ourselves, and directories by hand.
 #include <errno.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -117,6 +119,40 @@ TEST(status_lines)
     CHECK_INT(proc_inner_pid(world), 82);
     CHECK_INT(proc_inner_pid("/proc/self"), getpid());
     world_end();
+}
+
+static int in_namespace(void *arg)
+{
+    int *fds = arg;
+    char bytes[1];
+    pid_t self = getpid();
+    return write(fds[1], &self, sizeof self) != sizeof self || read(fds[2], bytes, 1) < 0;
+}
+
+// A process is found by what it calls itself in a pid namespace of its own; another's number is not taken for it.
+TEST(pids_of_another_namespace)
+{
+    static char stack[65536] __attribute__((aligned(16)));
+    int fds[4];
+    struct stat status;
+    char path[64];
+    CHECK_INT(pipe(fds) | pipe(fds + 2), 0);
+    int of_child[3] = {fds[0], fds[1], fds[2]};
+    pid_t pid = clone(in_namespace, stack + sizeof stack, CLONE_NEWPID | SIGCHLD, of_child), inner = 0;
+    if (pid < 0) // not root
+        return;
+    CHECK_INT(read(fds[0], &inner, sizeof inner), sizeof inner);
+    CHECK_INT(inner, 1);
+    snprintf(path, sizeof path, "/proc/%d/ns/pid", pid);
+    CHECK_INT(stat(path, &status), 0);
+    CHECK_INT(proc_outer_pid(1, status.st_ino), pid);
+    CHECK_INT(proc_outer_pid(2, status.st_ino), -1);
+    CHECK_INT(proc_outer_tid(pid, 1), pid);
+    CHECK_INT(proc_outer_tid(pid, 2), -1);
+    CHECK_INT(proc_outer_pid(7, 0), 7);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    CHECK_INT(proc_outer_pid(1, status.st_ino), -1);
 }
 
 TEST(variables)
