@@ -243,7 +243,7 @@ int image_hold_start(struct image_hold *hold, const struct image_start *start, s
 int image_hold_event(struct image_hold *hold, int64_t deadline_ns, struct inside_event *ret_event)
 {
     struct inside_event event;
-    int rc = hold_read(hold->fd, -1, deadline_ns, &event, sizeof event);
+    int rc = hold->fd < 0 ? -ESRCH : hold_read(hold->fd, -1, deadline_ns, &event, sizeof event);
     if (rc == 0)
         *ret_event = event;
     return rc;
