@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 if os.geteuid() == 0 and "UPGATE_TEST_NAMESPACE" not in os.environ and shutil.which("unshare"):
@@ -350,11 +352,11 @@ def test_container_killed_for_memory(case):
             os.rmdir(mounted)
 
 
-def long_run(case):
+def long_run(case, **more):
     case.write("long.py", "import time\ntime.sleep(60)\n")
-    mounts = [case.dir]
-    case.plan({"command": ["{python}", case.path("long.py")], "steps_from": "off"}, image("stack:1", mounts=mounts),
-              image("stack:2", mounts=mounts), timeout="50s")
+    more.setdefault("mounts", [case.dir])
+    case.plan({"command": ["{python}", case.path("long.py")], "steps_from": "off"}, image("stack:1", **more), image("stack:2", **more),
+              timeout="50s")
     process = case.start("ab", case.plan_path, "-o", case.db_path)
     wait_for_programs(process, case.path("long.py").encode(), 2)
     return process
@@ -502,6 +504,74 @@ def test_daemon_that_does_not_answer(case):
     done = case.run(env={"PATH": case.dir + ":" + os.environ["PATH"]})
     check_code(done, 4)
     check_says(done, "does not answer: Cannot connect to the Docker daemon")
+
+
+CLIENT = """#!%s
+import json, socket, sys
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect(%r)
+    line.sendall(json.dumps(sys.argv[1:]).encode() + b"\\n")
+    code, out, err = json.loads(line.makefile().readline())
+sys.stdout.write(out), sys.stderr.write(err)
+sys.exit(code)
+"""
+
+
+def daemon(case):
+    """A `docker` whose containers are started by somebody else, as its daemon does: no descendants of upgate, in no cgroup of it,
+    and they live on when the client is killed. What runs them is podman."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(case.path("socket"))
+    server.listen(16)
+
+    def answer(line):
+        with line, line.makefile() as reader:
+            words = json.loads(reader.readline())
+            if words[0] == "version":
+                reply = [0, "27.0.1\n", ""]
+            else:
+                if words[0] == "run":
+                    words[1:1] = ["--cgroups=disabled"]
+                done = subprocess.run(["podman"] + words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                reply = [done.returncode, done.stdout.decode(), done.stderr.decode()]
+            try:
+                line.sendall(json.dumps(reply).encode() + b"\n")
+            except OSError:
+                pass  # the client was killed
+
+    def serve():
+        while True:
+            try:
+                line, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(line,), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    case.undo.append(lambda: (server.shutdown(socket.SHUT_RDWR), server.close()))
+    case.write("docker", CLIENT % (sys.executable, case.path("socket")), 0o755)
+    case.env["PATH"] = case.dir + ":" + os.environ["PATH"]
+    return {"engine": "docker", "mounts": [case.dir]}
+
+
+def test_containers_of_a_daemon(case):
+    more = daemon(case)
+    case.plan(trains(case), image("stack:1", **more), image("stack:2", **more), gate=GATE)
+    done = case.run()
+    check_code(done, 1)
+    assert case.rows("SELECT DISTINCT steps FROM launch") == [(60,)], str(done)
+    for text, in case.rows("SELECT fingerprint FROM side"):
+        assert "/upgate-" in json.loads(text)["process"]["cgroup"]["path"], text[:4000]
+    check_no_containers()
+
+
+def test_containers_of_a_daemon_do_not_outlive_upgate(case):
+    more = daemon(case)
+    process = long_run(case, **more)
+    assert len(engine.containers()) == 2
+    process.kill()
+    case.finish(process)
+    check_no_containers()
 
 
 # --- doctor and env -------------------------------------------------------------------------------
