@@ -296,6 +296,10 @@ static int env_read_plan(const struct plan *plan, const bool wanted[PLAN_SIDES],
         if (!wanted[i])
             continue;
         code = env_words_of(plan, i, &words, err);
+        if (!code && side->image && (!side->python || side->models)) // what is seen from here is the engine
+            code = error_set(err, -EINVAL,
+                             "side '%s' is an image without `python`, and images are read by their interpreter: name it, or read the "
+                             "RUN.db of a run", side->name);
         if (!code && side->image && !dry_run)
             code = env_wrap_image(side, i, &words, &image, &container, err);
         struct probe_spec spec = {.side = side->name,
