@@ -213,14 +213,6 @@ def test_upgrade_of_an_image_is_found(case):
     check_says(diff, "work")
 
 
-def test_same_image_on_both_sides_is_no_regression(case):
-    mounts = [case.dir]
-    case.plan(trains(case), image("stack:1", mounts=mounts), image("stack:1", mounts=mounts),
-              gate=LOOSE)
-    check_code(case.run(), 0, 3)
-    assert not case.rows("SELECT 1 FROM cell WHERE verdict = 'fail'")
-
-
 def test_one_side_is_bare(case):
     """An interpreter of this machine against an image of it: same program, both measured."""
     mounts = [case.dir]
@@ -259,13 +251,14 @@ def test_environment_directory_and_words(case):
     assert {line[1] for line in lines if line[0] == "1"} == {"a;b"}, lines
 
 
-def test_user_of_the_image(case):
-    """An image whose processes are another user's can open the step file all the same."""
+def test_same_image_of_another_user(case):
+    """Against itself an image is no regression; its processes are another user's, and open the step file all the same."""
     mounts = [case.dir]
-    case.plan(trains(case), image("stack:user", mounts=mounts), image("stack:user", mounts=mounts),
-              gate=LOOSE)
+    case.plan(trains(case), image("stack:user", mounts=mounts), image("stack:user", mounts=mounts), gate=LOOSE)
     check_code(case.run(), 0, 3)
     assert case.rows("SELECT DISTINCT steps FROM launch") == [(60,)]
+    assert not case.rows("SELECT 1 FROM cell WHERE verdict = 'fail'")
+    assert "user 1234" in checks(case, "stack:user")[1]["image-user"]["found"]
 
 
 def test_image_without_a_c_library(case):
@@ -606,6 +599,32 @@ def test_env_of_images(case):
     assert '"engine": "podman ' in done.out and '"implementation": "CPython"' in done.out, str(done)
     assert "/usr/bin/python3" in done.out, str(done)
     check_no_containers()
+    case.plan({"command": ["/guest", "steps", "3"]}, image("guest:1"), image("guest:1"))
+    done = case.run("env", "show", case.plan_path)  # never what podman is made of
+    check_code(done, 2)
+    check_says(done, "side 'old' is an image without `python`")
+
+
+def test_resume(case):
+    """A run goes on in the same images, and in no others that have their name meanwhile."""
+    engine.podman("tag", "localhost/stack:1", "localhost/stack:moves")
+    mounts = [case.dir]
+    case.plan(trains(case), image("stack:moves", mounts=mounts), image("stack:1", mounts=mounts), gate=LOOSE, looks=[4])
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    deadline = time.monotonic() + 60
+    while not os.path.exists(case.db_path) or len(case.rows("SELECT 1 FROM sqlite_master WHERE name = 'pair'")) == 0 or not case.pairs():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    case.finish(process)
+    check_no_containers()
+    engine.podman("tag", "localhost/stack:2", "localhost/stack:moves")
+    done = case.resume()
+    check_code(done, 4)
+    check_says(done, "image 'localhost/stack:moves' of side 'old' is sha256:", "this run has begun with sha256:")
+    engine.podman("tag", "localhost/stack:1", "localhost/stack:moves")
+    check_code(case.resume(), 0, 3)
+    assert case.pairs() == 4
 
 
 if __name__ == "__main__":
