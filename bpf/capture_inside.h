@@ -6,6 +6,7 @@
 #include "bpf/capture.h"
 
 struct bpf_link;
+struct descendant;
 struct btf;
 struct capture_bpf;
 struct mapping_rings;
@@ -97,6 +98,11 @@ void capture_forget_missing(struct capture *capture);
 
 // capture_load.c
 int capture_permitted(struct error *err);
+size_t capture_read_processes(struct descendant **ret_processes); // of the machine, with their parents; the caller frees
+
+void capture_listen(void); // what libbpf warns of in this thread is kept from here on, and not printed
+const char *capture_last_words(void); // the last line of it, for an error
+
 int capture_load(struct capture *capture, struct error *err);
 int capture_attach(struct capture *capture, struct error *err);
 void capture_unload(struct capture *capture);

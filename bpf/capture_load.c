@@ -58,8 +58,13 @@ static int keep_log(enum libbpf_print_level level, const char *fmt, va_list args
     return 0;
 }
 
-// The last line that libbpf said, for an error.
-static const char *last_words(void)
+void capture_listen(void)
+{
+    libbpf_set_print(keep_log);
+    libbpf_log[0] = refused_program[0] = refused_why[0] = 0;
+}
+
+const char *capture_last_words(void)
 {
     size_t length = strlen(libbpf_log);
     char *line;
@@ -171,7 +176,7 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
     LIBBPF_OPTS(bpf_object_open_opts, options, .btf_custom_path = admin ? NULL : "/sys/kernel/btf/vmlinux");
     capture->skeleton = capture_bpf__open_opts(&options);
     if (!capture->skeleton)
-        return error_set(err, -errno, "failed to open the BPF programs: %s", last_words());
+        return error_set(err, -errno, "failed to open the BPF programs: %s", capture_last_words());
     capture_set_settings(capture, btf);
     heed(capture, lesson);
     status = capture_bpf__load(capture->skeleton);
@@ -184,7 +189,7 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
     else if (status)
         error_set(err, status, "failed to load the BPF programs: %s%s%s (%s)", refused_program,
                   refused_program[0] ? ": " : "", strerror(-status),
-                  refused_why[0] ? refused_why : last_words());
+                  refused_why[0] ? refused_why : capture_last_words());
     return status;
 }
 
@@ -301,7 +306,7 @@ int capture_attach(struct capture *capture, struct error *err)
         if (!link && is_must(name))
             return operational(
                 error_set(err, -errno, "failed to attach the BPF program %s: %s (%s)", name,
-                          strerror(errno), last_words()),
+                          strerror(errno), capture_last_words()),
                 err);
         if (!link)
             capture_lack(capture, source_of_program(name), "the kernel refused to attach %s: %s",

@@ -35,7 +35,7 @@ static int add_wanted(struct capture *capture, pid_t pid, struct error *err)
     return 0;
 }
 
-static size_t read_processes(struct descendant **ret_processes)
+size_t capture_read_processes(struct descendant **ret_processes)
 {
     struct descendant *processes = NULL;
     size_t count = 0;
@@ -59,7 +59,7 @@ static size_t read_processes(struct descendant **ret_processes)
 static int want_descendants(struct capture *capture, pid_t root, struct error *err)
 {
     struct descendant *processes;
-    size_t count = read_processes(&processes);
+    size_t count = capture_read_processes(&processes);
     int status = 0;
 
     descendants_mark(processes, count, root, getpid());
