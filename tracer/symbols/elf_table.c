@@ -212,6 +212,34 @@ size_t elf_table_find(const struct elf_table *table, uint64_t address, char *nam
     return 0;
 }
 
+// With a NUL behind them; NULL: they cannot be read.
+static char *table_names(const struct elf_source *source, uint64_t *ret_bytes)
+{
+    uint64_t bytes = source->names.bytes < ELF_NAMES_MAX ? source->names.bytes : ELF_NAMES_MAX;
+    char *names = xcalloc(bytes + 1, 1);
+    if (elf_read(source->fd, names, bytes, source->names.offset)) {
+        free(names);
+        return NULL;
+    }
+    *ret_bytes = bytes;
+    return names;
+}
+
+void elf_table_each(const struct elf_table *table, bool (*each)(void *context, uint64_t address, const char *name), void *context)
+{
+    bool more = true;
+    for (uint32_t source = 0; source < table->source_count && more; source++) {
+        uint64_t bytes = 0;
+        char *names = table_names(&table->sources[source], &bytes);
+        for (uint32_t i = 0; names && i < table->count && more; i++) {
+            const struct elf_symbol *one = &table->symbols[i];
+            if (((one->size & TABLE_SOURCE_BIT) != 0) == (source == 1) && one->name < bytes)
+                more = each(context, table->base + one->address, names + one->name);
+        }
+        free(names);
+    }
+}
+
 void elf_table_free(struct elf_table *table)
 {
     for (uint32_t i = 0; i < table->source_count; i++)

@@ -11,7 +11,7 @@
 
 #include "tracer/symbols/elf_reader.h"
 
-enum { ELF_SOURCES_MAX = 2, ELF_NAME_MAX = 4096 };
+enum { ELF_SOURCES_MAX = 2, ELF_NAME_MAX = 4096, ELF_NAMES_MAX = 256 << 20 };
 
 struct elf_symbol {
     uint32_t address; // from the lowest executable address
@@ -50,6 +50,9 @@ void elf_table_sort(struct elf_table *table);
 // best, always the same.
 size_t elf_table_find(const struct elf_table *table, uint64_t address, char *name, size_t size,
                       uint64_t *ret_offset);
+// Every function with its address and its name as it stands in the file, in no order, until `each` says false. The names of a source are
+// read as a whole for that, up to ELF_NAMES_MAX bytes; of those beyond nothing is told.
+void elf_table_each(const struct elf_table *table, bool (*each)(void *context, uint64_t address, const char *name), void *context);
 void elf_table_free(struct elf_table *table);
 
 #endif
