@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -218,7 +219,7 @@ int reader_create(struct reader **ret_reader, const char *path, const struct rea
     }
     reader->rings = calloc(plan.slot_count, sizeof(*reader->rings));
     reader->outside = calloc(plan.slot_count, sizeof(*reader->outside));
-    reader->fd = -1;
+    reader->fd = reader->told_fd = -1;
     if (stat("/proc/self/ns/pid", &status) == 0) {
         reader->pid_namespace = status.st_ino;
     }
@@ -521,6 +522,9 @@ static void set_granted(struct reader *reader, uint32_t granted)
     for (uint32_t i = 0; i < count; i++) {
         syscall(SYS_futex, &reader->slots[i].granted, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     }
+    if (reader->told_fd >= 0) {
+        eventfd_write(reader->told_fd, 1);
+    }
 }
 
 // Steps done by the foremost slot.
@@ -557,6 +561,16 @@ void reader_grant(struct reader *reader, uint32_t steps)
 void reader_open_gate(struct reader *reader)
 {
     set_granted(reader, UG_STEP_RUN_FREE);
+}
+
+void reader_tell(struct reader *reader, int fd)
+{
+    reader->told_fd = fd;
+}
+
+uint32_t reader_granted(const struct reader *reader)
+{
+    return __atomic_load_n(&reader->slots[0].granted, __ATOMIC_SEQ_CST);
 }
 
 void reader_request(struct reader *reader, uint32_t slot_idx, uint32_t bits)

@@ -108,6 +108,12 @@ void reader_grant(struct reader *reader, uint32_t steps);
 // No gate any more.
 void reader_open_gate(struct reader *reader);
 
+// Steps with a lower index may run; UG_STEP_RUN_FREE: no gate.
+uint32_t reader_granted(const struct reader *reader);
+// From now on each grant adds 1 to the eventfd `fd`, which stays the caller's; -1: no more. For who holds processes that
+// do not wait for the gate themselves (writer.h). Not while another thread grants.
+void reader_tell(struct reader *reader, int fd);
+
 // Asks for reports (enum ug_request_bit) at the next hold; slot_idx or READER_ALL (unclaimed ones
 // too).
 void reader_request(struct reader *reader, uint32_t slot_idx, uint32_t bits);

@@ -15,6 +15,7 @@ struct reader_rings {
 
 struct reader {
     int fd;
+    int told_fd; // -1: nobody wants to know of grants
     char *path;  // NULL: it is left alone at the end
     struct ug_step_header *header; // shared: only event, waiting and the counts are read back
     struct ug_step_header plan;    // ours: a process that writes over the header must not mislead us
