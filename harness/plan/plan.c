@@ -37,16 +37,44 @@ bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool h
     return metric == METRIC_STEP_TIME || metric == METRIC_THROUGHPUT;
 }
 
+bool plan_step_is_symbol(const char *step)
+{
+    return step && strncmp(step, "symbol:", 7) == 0;
+}
+
+// The one colon that is none of C++'s "::"; NULL: there is none.
+static const char *symbol_colon(const char *text)
+{
+    for (; *text; text++)
+        if (text[0] == ':' && text[1] == ':')
+            text++;
+        else if (*text == ':')
+            return text;
+    return NULL;
+}
+
+static int check_symbol(const char *step, struct error *err)
+{
+    const char *rest = step + 7, *colon = symbol_colon(rest), *name = colon ? colon + 1 : rest;
+    const char *paren = strchr(name, '(');
+    if (!*name || colon == rest || symbol_colon(name))
+        return error_set(err, -EINVAL, "'%s' is no symbol:NAME or symbol:LIBRARY:NAME, such as symbol:process_batch or "
+                                       "symbol:libserve.so:Server::handle", step);
+    // "(anonymous namespace)::f" and "Model::operator()" are names.
+    if (paren && strncmp(paren, "(anonymous namespace)", 21) != 0 && (paren < name + 8 || strncmp(paren - 8, "operator", 8) != 0))
+        return error_set(err, -EINVAL, "'%s': a function is named without its parameters: %.*s", step, (int)(paren - step), step);
+    return 0;
+}
+
 int plan_check_step(const char *step, struct error *err)
 {
     const char *colon = strrchr(step, ':');
     size_t file = colon ? (size_t)(colon - step) : 0;
-    if (strncmp(step, "symbol:", 7) == 0)
-        return error_set(err, -EINVAL, "'%s': functions of native code cannot be steps; name one of Python, FILE.py:FUNCTION, "
-                                       "or mark steps by contracts/upgate_step.h", step);
+    if (plan_step_is_symbol(step))
+        return check_symbol(step, err);
     if (file < 4 || strncmp(colon - 3, ".py", 3) != 0 || !colon[1])
-        return error_set(err, -EINVAL, "'%s' is no FILE.py:FUNCTION, such as trainer.py:train_one or "
-                                       "trainer.py:Trainer.train_one", step);
+        return error_set(err, -EINVAL, "'%s' is no FILE.py:FUNCTION and no symbol:NAME, such as trainer.py:train_one, "
+                                       "trainer.py:Trainer.train_one or symbol:process_batch", step);
     return 0;
 }
 

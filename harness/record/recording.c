@@ -24,6 +24,7 @@
 #include "harness/run/python_steps.h"
 #include "harness/steps/reader.h"
 #include "reports/render/text/screen.h"
+#include "tracer/calls/calls.h"
 #include "tracer/record/privileges.h"
 #include "tracer/store/ranges.h"
 #include "tracer/store/store.h"
@@ -43,6 +44,7 @@ struct recording {
     struct command command;
     struct reader *steps; // NULL: none
     char *steps_path;
+    struct native_calls *calls; // NULL: steps are not calls of a native function
     struct inject inject; // library NULL: there is none
     bool injects;         // the command gets it
     bool progress;
@@ -116,6 +118,42 @@ static void recording_open_steps(struct recording *recording)
         free(recording->steps_path);
         recording->steps_path = NULL;
     }
+}
+
+// Calls of a native function: of a command from before its exec, else from now on.
+static int recording_see_calls(struct recording *recording, struct error *err)
+{
+    const struct recording_opts *opts = recording->opts;
+    if (!opts->symbol)
+        return 0;
+    if (!recording->steps)
+        return error_set(err, -ENOSPC, "no file for steps can be made in /dev/shm");
+    struct native_calls_opts calls = {.symbol = opts->symbol,
+                               .steps = recording->steps,
+                               .pids = opts->command ? &recording->command.pid : opts->pids,
+                               .pid_count = opts->command ? 1 : opts->pid_count,
+                               .running = !opts->command,
+                               .no_children = opts->no_children};
+    return native_calls_start(&calls, &recording->calls, err);
+}
+
+// What was found is said and stored, or why nothing was.
+static int recording_say_calls(struct recording *recording, struct error *err)
+{
+    const char *why = NULL, *found = recording->calls ? native_calls_found(recording->calls, &why) : NULL;
+    uint32_t ranks = recording->steps ? reader_slot_count(recording->steps) : 0;
+    if (!recording->calls)
+        return 0;
+    char *text = why ? xasprintf("no steps by '%s': %s", recording->opts->symbol, why)
+                     : xasprintf("steps: %s, %llu in %u process%s", found, (unsigned long long)recording->result->steps, ranks,
+                                 ranks == 1 ? "" : "es");
+    if (why)
+        log_warn("%s", text);
+    else
+        log_info("%s", text);
+    int rc = store_note(recording->store, err, why ? "warning" : "info", "%s", text);
+    free(text);
+    return rc;
 }
 
 static void recording_on_step(void *context, uint32_t slot, const struct ug_step_record *record)
@@ -235,7 +273,8 @@ static int recording_attach(struct recording *recording, struct error *err)
     return rc;
 }
 
-// The command has been forked before, and keeps what it was started with.
+// The command has been forked before, and keeps what it was started with. So does the thread that sees calls: a breakpoint
+// takes CAP_SYS_ADMIN (perf_uprobe_event_init), and places where a function returns to are learnt to the end.
 static void recording_drop_privileges(void)
 {
     struct error err = {0};
@@ -253,12 +292,13 @@ static int recording_start(struct recording *recording, struct error *err)
     int rc = recording_open_store(recording, err);
     if (rc == 0)
         recording_find_library(recording);
+    if (rc == 0 && !opts->no_steps && (opts->command || opts->symbol))
+        recording_open_steps(recording);
     if (rc == 0 && opts->command) {
-        if (!opts->no_steps)
-            recording_open_steps(recording);
-        char *python_dir = opts->finds_steps && recording->steps_path ? python_steps_dir() : NULL;
+        char *python_dir = opts->finds_steps && !opts->symbol && recording->steps_path ? python_steps_dir() : NULL;
         struct command_find find = {python_dir, opts->step};
-        rc = command_start(opts->command, recording->steps_path, python_dir ? &find : NULL,
+        // Whose steps are named has no others.
+        rc = command_start(opts->command, opts->symbol ? NULL : recording->steps_path, python_dir ? &find : NULL,
                            recording->injects ? &recording->inject : NULL,
                            opts->gpu_kinds, &recording->command, err);
         free(python_dir);
@@ -268,6 +308,8 @@ static int recording_start(struct recording *recording, struct error *err)
     setpriority(PRIO_PROCESS, 0, RECORDING_NICE);
     if (rc == 0)
         rc = recording_attach(recording, err);
+    if (rc == 0)
+        rc = recording_see_calls(recording, err);
     if (rc == 0 && opts->command && recording_signal) // who wanted to end it does not want the command to begin
         rc = error_set(err, -ECANCELED, "ended by a signal before '%s' was started", opts->command[0]);
     if (rc == 0)
@@ -349,10 +391,13 @@ static int recording_finish(struct recording *recording, int rc, struct error *e
 {
     struct recording_result *result = recording->result;
     struct error end = {0};
+    native_calls_stop(recording->calls);
     recording_drain_steps(recording);
     recorder_totals(recording->recorder, &result->totals);
     int end_rc = recorder_stop(recording->recorder, &result->recording_id, &end);
     int steps_rc = recording_count_dropped_steps(recording, end_rc ? NULL : &end);
+    if (steps_rc == 0)
+        steps_rc = recording_say_calls(recording, end_rc ? NULL : &end);
     end_rc = end_rc ? end_rc : steps_rc;
     recorder_totals(recording->recorder, &result->totals);
     // On a full disk too: these few bytes may find room.
@@ -396,6 +441,7 @@ int recording_run(const struct recording_opts *opts, struct recording_result *re
     if (recording.store && !started) // made by us, and nothing is in it
         unlink(opts->path);
     command_close(&recording.command);
+    native_calls_free(recording.calls);
     reader_free(recording.steps);
     free(recording.steps_path);
     inject_free(&recording.inject);

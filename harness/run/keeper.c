@@ -69,7 +69,8 @@ static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char 
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
     sigprocmask(SIG_SETMASK, &mask, NULL);
-    signal(SIGCHLD, keeper_on_child);
+    struct sigaction on_child = {.sa_handler = keeper_on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP}; // it is told of ends only
+    sigaction(SIGCHLD, &on_child, NULL);
     keeper_say(fd, &told, sizeof told);
     struct pollfd poller = {.fd = fd, .events = POLLIN};
     while (root > 0) {

@@ -258,14 +258,15 @@ void launch_set_environment(const struct launch_env *env, const struct launch_sp
         free(lib);
         free(bin);
     }
-    if (spec->finds_steps)
+    bool by_symbol = spec->finds_steps && plan_step_is_symbol(spec->workload->step);
+    if (spec->finds_steps && !by_symbol)
         python_steps_set(env->python_dir, spec->workload->step);
     else
         python_steps_lead("PYTHONPATH", env->python_dir);
     // The sides would otherwise share and race for one byte-code cache of the models; and a first
     // launch that compiles is not the same work as a second one that does not.
     setenv("PYTHONDONTWRITEBYTECODE", "1", 0);
-    if (spec->workload->steps_from == PLAN_STEPS_FROM_OFF)
+    if (spec->workload->steps_from == PLAN_STEPS_FROM_OFF || by_symbol) // who names its steps wants no others
         unsetenv(environment_name(ENVIRONMENT_STEPS));
     else
         setenv(environment_name(ENVIRONMENT_STEPS), launch->steps_path, 1);
@@ -385,6 +386,20 @@ static int launch_start_error(const int failure[2], const struct launch_spec *sp
     }
 }
 
+// Calls of a native function are its steps: seen from before its exec.
+static int launch_see_calls(const struct launch_spec *spec, struct launch *launch, struct error *err)
+{
+    if (!spec->finds_steps || !plan_step_is_symbol(spec->workload->step))
+        return 0;
+    struct native_calls_opts opts = {.symbol = spec->workload->step,
+                              .steps = launch->reader,
+                              .pids = &launch->pid,
+                              .pid_count = 1,
+                              .holds = true,
+                              .control_ppm = spec->control_ppm};
+    return native_calls_start(&opts, &launch->calls, err);
+}
+
 // In the parent: what was waited for has been done, the launch begins.
 static void launch_let_go(const struct launch_spec *spec, struct launch *launch, int fd)
 {
@@ -414,6 +429,11 @@ int launch_fork(struct launch_env *env, const struct launch_spec *spec, struct l
     // It waits to be let go, so its number is still its own.
     launch->pid_fd = (int)syscall(SYS_pidfd_open, launch->pid, 0);
     int no_pid_fd = launch->pid_fd < 0 ? errno : 0;
+    rc = launch_see_calls(spec, launch, err);
+    if (rc) {
+        close(fds[0]); // it ends without having begun
+        return rc;
+    }
     launch_let_go(spec, launch, fds[0]);
     // Its end closes at exec: then all is well.
     int failure[2] = {0, 0};
@@ -602,6 +622,7 @@ static void launch_reap(struct launch *launch, int patience_ms)
                    host_oom_kills() > launch->oom_kills_before;
         launch->state = launch->exit_code == 0 ? LAUNCH_OK : oom ? LAUNCH_OOM : LAUNCH_CRASHED;
     }
+    native_calls_stop(launch->calls); // its last steps are in the file then
     launch->pid = -1;
 }
 
@@ -669,6 +690,7 @@ void launch_free(struct launch_env *env, struct launch *launch)
     launch_image_end(launch);
     tree_free(launch->tree);
     keeper_free(launch->keeper);
+    native_calls_free(launch->calls);
     reader_free(launch->reader);
     machine_free(launch->machine);
     if (launch->steps_path)

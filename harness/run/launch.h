@@ -20,6 +20,7 @@
 #include "harness/run/machine.h"
 #include "harness/run/tree.h"
 #include "harness/steps/reader.h"
+#include "tracer/calls/calls.h"
 
 // What is the same for every launch of a run.
 struct launch_env {
@@ -50,7 +51,7 @@ struct launch_spec {
     uint32_t control_ppm; // positive control: each of its steps takes so much longer; 0 = none
     const struct inject *inject; // of a traced launch whose GPU side is recorded, else NULL
     uint32_t inject_kinds;       // enum ug_spool_want
-    bool finds_steps;            // of a Python program that makes no step calls
+    bool finds_steps;            // of a program that makes no step calls: of Python, or by a symbol
 };
 
 enum launch_state { // names as in the store
@@ -67,6 +68,7 @@ struct launch {
     struct tree *tree;
     struct keeper *keeper; // waits for the root
     struct reader *reader;
+    struct native_calls *calls;     // who sees its steps, where they are calls of a native function; else NULL
     struct machine *machine; // what the machine does to it in its turns
     char *steps_path;
     pid_t pid;     // of the root; of a container: its engine, while the program lives. -1 = it has ended

@@ -594,10 +594,14 @@ static void pair_arrive(struct pair_run *run, int side)
     } else if (pair->launches[side]->state != LAUNCH_OK) {
         pair_fail_launch(run, side);
     } else { // in good order: the caller chooses other turns
+        const struct native_calls *calls = pair->launches[side]->calls;
+        const char *why = NULL;
         pair->missed_steps = true;
-        pair_fail(run->pair, xasprintf("side '%s' made no step call, and turns of steps need them; "
-                                 "set `interleave` to auto or slices",
-                                 pair_side_name(run, side)));
+        if (calls && !native_calls_found(calls, &why))
+            pair->unseen = xasprintf("%s, on side '%s'", why, pair_side_name(run, side));
+        pair_fail(run->pair, pair->unseen ? xasprintf("steps are calls of '%s': %s", run->spec->workload->step, pair->unseen)
+                                          : xasprintf("side '%s' made no step call, and turns of steps need them; "
+                                                      "set `interleave` to auto or slices", pair_side_name(run, side)));
     }
 }
 
@@ -772,6 +776,7 @@ void pair_free(struct launch_env *env, struct pair *pair)
         free(pair->start_error[side]);
     }
     free(pair->blocks);
+    free(pair->unseen);
     free(pair->reason);
     free(pair);
 }

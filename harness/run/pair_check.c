@@ -125,7 +125,7 @@ static void pair_check_steps(const struct pair_spec *spec, struct pair *pair)
 static const char *pair_rule_words(const struct samples *samples, const char *rule)
 {
     static const char *const words[][2] = {
-        {"optimizer", "Optimizer.step"}, {"module", "calls of a model"}, {"jit", "calls of what jax jits"}};
+        {"optimizer", "Optimizer.step"}, {"module", "calls of a model"}, {"jit", "calls of what jax jits"}, {"symbol", "calls of a native function"}};
     if (!rule || samples->found)
         return rule ? samples->found : "step calls of its own";
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)

@@ -202,6 +202,10 @@ static bool session_fall_back(struct session_workload *workload, const struct pa
         return false;
     if (workload->interleave == PLAN_INTERLEAVE_STEPS && pair->missed_steps) {
         workload->interleave = PLAN_INTERLEAVE_SLICES;
+        if (pair->unseen) {
+            free(*ret_note);
+            *ret_note = xasprintf("%s: %s", pair->unseen, session_total_time);
+        }
         return true;
     }
     if (workload->finds_steps && pair->rules_differ) {

@@ -65,7 +65,8 @@ static const struct option_spec record_options[] = {
     {NULL, 0, "steps-from", OPTION_CHOICE, NULL, "calls,auto,off", "auto",
      "steps of a command: its own step calls; auto: else those found in a Python program; off: none",
      offsetof(struct record_values, steps_from), 0, 0, 0},
-    {NULL, 0, "step", OPTION_TEXT, "FILE.py:FUNCTION", NULL, NULL, "a call of this Python function is a step of the command",
+    {NULL, 0, "step", OPTION_TEXT, "FUNCTION", NULL, NULL,
+     "a call of it is a step: FILE.py:NAME of a command; symbol:NAME or symbol:LIBRARY:NAME of native code, of a running process, too",
      offsetof(struct record_values, step), 0, 0, 0},
     {"What is kept", 0, "trigger", OPTION_TEXT, "WHAT", NULL, NULL,
      "keep only what is around moments such as 'stall > 500ms' or 'step_time > 2x median': RUN-DATE-TIME.db for each, with what --max-size has of the time before",
@@ -128,11 +129,14 @@ static int record_check(const struct record_values *values, const struct options
         return error_set(err, -EINVAL, "--pid, --cgroup, --container and a command exclude each other: name one");
     if (values->launch_stacks && strcmp(values->gpu, "off") == 0)
         return error_set(err, -EINVAL, "--launch-stacks is of the GPU side: not with --gpu off");
-    if (values->step && (!rest->command_count || strcmp(values->steps_from, "auto") != 0))
-        return error_set(err, -EINVAL, "--step is of a command whose steps are found: not with %s",
-                         rest->command_count ? "--steps-from calls or off" : "a program that runs already");
     if (values->step && plan_check_step(values->step, err))
         return -EINVAL;
+    if (values->step && strcmp(values->steps_from, "auto") != 0)
+        return error_set(err, -EINVAL, "--step is of a command whose steps are found: not with --steps-from calls or off");
+    if (values->step && !rest->command_count && !plan_step_is_symbol(values->step))
+        return error_set(err, -EINVAL, "--step FILE.py:FUNCTION is of a command, not of a program that runs already; --step symbol:NAME is");
+    if (values->step && (values->cgroup || values->container))
+        return error_set(err, -EINVAL, "--step is of a command or of --pid, not of a cgroup");
     if (!values->trigger && (values->after_given || values->keep_given))
         return error_set(err, -EINVAL, "--after and --keep are of --trigger");
     if (values->threshold_ns < 0 || values->after_ns < 0 || values->duration_ns < 0)
@@ -162,7 +166,8 @@ static int record_opts(const struct record_values *values, const struct options_
     opts->no_children = values->no_children;
     opts->no_steps = strcmp(values->steps_from, "off") == 0;
     opts->finds_steps = strcmp(values->steps_from, "auto") == 0;
-    opts->step = values->step;
+    opts->step = plan_step_is_symbol(values->step) ? NULL : values->step;
+    opts->symbol = plan_step_is_symbol(values->step) ? values->step : NULL;
     opts->gpu_kinds = record_kinds(values);
     opts->gpu_named = values->gpu_given && opts->gpu_kinds;
     opts->max_bytes = (int64_t)values->max_bytes;
@@ -204,8 +209,8 @@ static int record_watch(const struct record_values *values, const struct recordi
                                .json = strcmp(values->common.format, "json") == 0};
     watch.recording.max_bytes = opts->max_bytes ? opts->max_bytes : WATCH_BYTES;
     int rc = trigger_parse(values->trigger, &watch.trigger, err);
-    if (rc == 0 && watch.trigger.kind == TRIGGER_STEP && !opts->command)
-        rc = error_set(err, -EINVAL, "option '--trigger': steps are seen of a command only, not of a program that runs already");
+    if (rc == 0 && watch.trigger.kind == TRIGGER_STEP && !opts->command && !opts->symbol)
+        rc = error_set(err, -EINVAL, "option '--trigger': steps of a program that runs already are seen by --step symbol:NAME only");
     return rc || values->common.dry_run ? rc : watch_run(&watch, err);
 }
 #else

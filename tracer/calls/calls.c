@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel tells of calls becomes steps; what the gate says becomes SIGSTOP and SIGCONT. The gate's word is passed on
+// by an eventfd that the reader writes.
+//
+// Whoever stops: the BPF program, always before it tells. Whoever lets go: only this thread, so that none is let go twice.
+#include "tracer/calls/calls.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "bpf/calls.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/proc.h"
+#include "common/strings.h"
+#include "common/vector.h"
+#include "harness/steps/writer.h"
+#include "tracer/calls/find.h"
+#include "tracer/symbols/maps.h"
+#include "tracer/symbols/proc.h"
+
+enum {
+    CALLS_POLL_MS = 100,
+    CALLS_STOP_NS = 20000000,  // how long a process may take to be seen stopped: it has the signal already
+    CALLS_QUICK_NS = 20000,    // a call costs 2 us: of steps shorter than this a tenth of the time would be ours
+    CALLS_QUICK_MANY = 4096,   // such steps, and half of all: it is no step
+    CALLS_NAMES_BYTES = 4 << 20,
+};
+
+struct calls_process { // by its number in the programs
+    struct step_writer *writer;
+    pid_t pid;
+    int pid_fd;
+    bool refused, ended;
+    bool held, at_entry;
+    uint32_t steps;
+    uint64_t last_begin_ns, quick, stretched_ns;
+};
+
+struct calls_file {
+    uint64_t device, inode, offset;
+};
+
+struct native_calls {
+    struct native_calls_opts opts;
+    char *symbol;
+    struct find find;
+    struct call_programs *programs;
+    struct calls_process processes[UG_CALLS_PROCESSES];
+    struct calls_file *files, *sites; // looked into; where the function returns to
+    size_t file_count, site_count;
+    struct names names;
+    uint32_t granted;
+    bool attached, left; // has its breakpoint; has been given up
+    char *found, *why;
+    pthread_t thread;
+    bool running;
+    atomic_bool stop;
+    int wake_fd;
+};
+
+// --- processes ------------------------------------------------------------------------------------
+
+static bool calls_closed(const struct native_calls *calls, uint32_t step)
+{
+    return calls->opts.holds && !calls->left && calls->granted != UG_STEP_RUN_FREE && (int32_t)(step - calls->granted) >= 0;
+}
+
+static void calls_signal(int pid_fd, int number)
+{
+    if (pid_fd >= 0)
+        syscall(SYS_pidfd_send_signal, pid_fd, number, NULL, 0);
+}
+
+// The signal has been sent; SIGCONT before it has arrived would be too early where the kernel sends it a moment later (6.14: by an
+// interrupt to itself).
+static void calls_await_stop(pid_t pid)
+{
+    int64_t until_ns = clock_monotonic_ns() + CALLS_STOP_NS;
+    struct proc_stat stat;
+    while (proc_stat_of(pid, &stat) == 0 && stat.state != 'T' && stat.state != 't' && stat.state != 'Z' && stat.state != 'X' &&
+           clock_monotonic_ns() < until_ns)
+        clock_sleep_until_ns(clock_monotonic_ns() + 20000);
+}
+
+static void calls_let_go(struct native_calls *calls, struct calls_process *process, uint32_t number)
+{
+    if (process->at_entry) // its time began when it was let go
+        call_programs_state(calls->programs, number)->begin_ns = (uint64_t)clock_monotonic_ns();
+    if (process->held && process->writer)
+        step_writer_go(process->writer);
+    process->held = process->at_entry = false;
+    calls_signal(process->pid_fd, SIGCONT);
+}
+
+static void calls_hold(struct calls_process *process, uint32_t steps, uint64_t at_ns, uint32_t tid, bool at_entry)
+{
+    process->held = true;
+    process->at_entry = at_entry;
+    process->steps = steps;
+    step_writer_hold(process->writer, steps, at_ns, (pid_t)tid);
+}
+
+// From here on the program runs as if nobody looked; what it is cut by does not hold.
+static void calls_give_up(struct native_calls *calls, char *why)
+{
+    if (calls->left) {
+        free(why);
+        return;
+    }
+    calls->left = true;
+    free(calls->why);
+    calls->why = why;
+    call_programs_grant(calls->programs, UG_STEP_RUN_FREE);
+    call_programs_found(calls->programs);
+    call_programs_detach(calls->programs);
+    char *rule = xasprintf("!%s", why);
+    for (uint32_t i = 0; i < call_programs_count(calls->programs); i++) {
+        struct calls_process *process = &calls->processes[i];
+        if (process->writer)
+            step_writer_text(process->writer, "steps_from", rule);
+        if (process->held)
+            calls_let_go(calls, process, i);
+    }
+    free(rule);
+}
+
+// NULL: it has no place in the step file, and runs free.
+static struct calls_process *calls_process(struct native_calls *calls, const struct ug_call_event *event)
+{
+    struct calls_process *process = &calls->processes[event->process % UG_CALLS_PROCESSES];
+    if (process->refused) {
+        if (event->flags & (UG_CALL_HELD | UG_CALL_STOPPED | UG_CALL_STRETCH))
+            calls_signal(process->pid_fd, SIGCONT);
+        return NULL;
+    }
+    if (process->writer)
+        return process;
+    process->pid = (pid_t)event->tgid;
+    process->pid_fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+    struct error err = {0};
+    if (step_writer_claim(calls->opts.steps, process->pid, &process->writer, &err)) {
+        process->refused = true;
+        log_debug("process %d: %s", (int)process->pid, err.text);
+        calls_signal(process->pid_fd, SIGCONT);
+        return NULL;
+    }
+    step_writer_text(process->writer, "steps_from", "symbol");
+    step_writer_text(process->writer, "steps_found", calls->found ? calls->found : calls->symbol);
+    return process;
+}
+
+// --- files ----------------------------------------------------------------------------------------
+
+static bool calls_knows(const struct calls_file *files, size_t count, struct calls_file file)
+{
+    for (size_t i = 0; i < count; i++)
+        if (files[i].device == file.device && files[i].inode == file.inode && files[i].offset == file.offset)
+            return true;
+    return false;
+}
+
+// The function stands in this file: its breakpoint.
+static void calls_attach(struct native_calls *calls, pid_t pid, const struct mappings *mappings)
+{
+    const struct find_place *place = &calls->find.places[0];
+    struct error err = {0};
+    int fd = -1;
+    for (uint32_t i = 0; fd < 0 && i < mappings->count; i++)
+        if (mappings->all[i].device == place->device && mappings->all[i].inode == place->inode)
+            fd = proc_open_mapping("/proc", pid, false, 0, &mappings->all[i]);
+    free(calls->found);
+    calls->found = xasprintf("calls of %s in %s", place->name, place->module);
+    if (fd < 0)
+        error_set(&err, -errno, "failed to open '%s': %s", place->module, strerror(errno));
+    else if (call_programs_attach(calls->programs, CALL_PLACE_FUNCTION, fd, place->offset, &err) == 0)
+        calls->attached = true;
+    if (fd >= 0)
+        close(fd);
+    call_programs_found(calls->programs);
+    if (!calls->attached)
+        calls_give_up(calls, xasprintf("no breakpoint at %s in %s: %s", place->name, place->module, err.text));
+}
+
+static void calls_look_into(struct native_calls *calls, pid_t pid, const struct mapping *mapping)
+{
+    struct calls_file file = {mapping->device, mapping->inode, 0};
+    struct error err = {0};
+    uint64_t loader = 0;
+    if (mapping->kind != MAPPING_FILE || calls_knows(calls->files, calls->file_count, file))
+        return;
+    int fd = proc_open_mapping("/proc", pid, false, 0, mapping);
+    if (fd < 0)
+        return;
+    vector_push(calls->files, calls->file_count, file);
+    find_in_file(&calls->find, fd, mapping->path, mapping->device, mapping->inode, &loader);
+    if (loader && call_programs_attach(calls->programs, CALL_PLACE_LOADER, fd, loader, &err))
+        log_debug("libraries that are loaded later are not seen: %s", err.text);
+    close(fd);
+}
+
+// What a process maps now: is the function in it?
+static void calls_look(struct native_calls *calls, pid_t pid)
+{
+    struct mappings mappings = {0};
+    char dir[32];
+    if (calls->attached || calls->left)
+        return;
+    snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    if (mappings_read(dir, &calls->names, &mappings))
+        return;
+    for (uint32_t i = 0; i < mappings.count; i++)
+        calls_look_into(calls, pid, &mappings.all[i]);
+    if (calls->find.place_count == 1)
+        calls_attach(calls, pid, &mappings);
+    else if (calls->find.place_count > 1)
+        calls_give_up(calls, find_why_not(&calls->find));
+    mappings_free(&mappings);
+}
+
+static void calls_look_at(void *arg, pid_t pid)
+{
+    calls_look(arg, pid);
+}
+
+// A breakpoint where a call returns to. False: given up.
+static bool calls_add_site(struct native_calls *calls, pid_t pid, uint32_t number, uint64_t site)
+{
+    struct ug_call_state *state = call_programs_state(calls->programs, number);
+    struct mappings mappings = {0};
+    struct calls_file place = {0};
+    struct error err = {0};
+    char dir[32];
+    for (uint32_t i = 0; i < UG_CALLS_SITES; i++)
+        if (state->sites[i] == site)
+            return true;
+    if (state->site_count >= UG_CALLS_SITES) {
+        calls_give_up(calls, xasprintf("'%s' is called from more than %d places of one process; name what calls it", calls->find.name,
+                                       UG_CALLS_SITES));
+        return false;
+    }
+    snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    int fd = -1, rc = mappings_read(dir, &calls->names, &mappings);
+    for (uint32_t i = 0; rc == 0 && i < mappings.count; i++) {
+        const struct mapping *one = &mappings.all[i];
+        if (site < one->start || site >= one->end || one->kind != MAPPING_FILE)
+            continue;
+        place = (struct calls_file){one->device, one->inode, site - one->start + one->offset};
+        bool known = calls_knows(calls->sites, calls->site_count, place);
+        fd = known ? -1 : proc_open_mapping("/proc", pid, false, 0, one);
+        rc = known ? 1 : fd < 0 ? -errno : call_programs_attach(calls->programs, CALL_PLACE_RETURN, fd, place.offset, &err);
+        if (rc == 0)
+            vector_push(calls->sites, calls->site_count, place);
+        break;
+    }
+    if (fd >= 0)
+        close(fd);
+    mappings_free(&mappings);
+    if (place.inode && rc >= 0) {
+        state->sites[state->site_count] = site;
+        state->site_count++;
+        return true;
+    }
+    if (rc == -ESRCH || rc == -ENOENT) // it has ended
+        return false;
+    calls_give_up(calls, place.inode ? xasprintf("no breakpoint where '%s' returns to: %s", calls->find.name, err.code ? err.text : strerror(-rc))
+                                     : xasprintf("'%s' is called by code that is in no file (of a JIT)", calls->find.name));
+    return false;
+}
+
+// --- events ---------------------------------------------------------------------------------------
+
+// A control that the kernel could not do: the process stands still, and that counts.
+static uint64_t calls_stretch(struct calls_process *process, const struct ug_call_event *event)
+{
+    clock_sleep_until_ns((int64_t)(event->end_ns + event->value));
+    uint64_t end_ns = (uint64_t)clock_monotonic_ns();
+    process->stretched_ns += end_ns - event->end_ns;
+    return end_ns;
+}
+
+static void calls_on_step(struct native_calls *calls, const struct ug_call_event *event)
+{
+    struct calls_process *process = calls_process(calls, event);
+    bool stopped = event->flags & (UG_CALL_HELD | UG_CALL_STRETCH);
+    if (!process)
+        return;
+    uint64_t end_ns = event->flags & UG_CALL_STRETCH ? calls_stretch(process, event) : event->end_ns;
+    step_writer_step(process->writer, event->step, event->begin_ns, end_ns);
+    process->quick += event->begin_ns - process->last_begin_ns < CALLS_QUICK_NS;
+    process->last_begin_ns = event->begin_ns;
+    if (process->quick > CALLS_QUICK_MANY && process->quick > event->step / 2)
+        calls_give_up(calls, xasprintf("'%s' is called more than %d times a second, and seeing a call takes some 2 us; name what calls it",
+                                       calls->find.name, 1000000000 / CALLS_QUICK_NS));
+    else if (calls_closed(calls, event->step)) // the gate was closed when it began
+        calls_give_up(calls, xasprintf("process %d was let go at its gate by somebody else (SIGCONT)", (int)process->pid));
+    if (stopped && calls_closed(calls, event->step + 1))
+        calls_hold(process, event->step + 1, end_ns, event->tid, false);
+    else if (stopped)
+        calls_let_go(calls, process, event->process);
+}
+
+static void calls_on_enter(struct native_calls *calls, const struct ug_call_event *event)
+{
+    struct calls_process *process = calls_process(calls, event);
+    if (!process)
+        return;
+    calls_add_site(calls, process->pid, event->process, event->site);
+    if (!(event->flags & (UG_CALL_HELD | UG_CALL_STOPPED)))
+        return;
+    process->at_entry = true;
+    if (calls_closed(calls, event->step)) {
+        calls_hold(process, event->step, event->begin_ns, event->tid, true);
+        return;
+    }
+    calls_await_stop(process->pid);
+    calls_let_go(calls, process, event->process);
+}
+
+static void calls_on_exit(struct native_calls *calls, const struct ug_call_event *event)
+{
+    for (uint32_t i = 0; i < call_programs_count(calls->programs); i++) {
+        struct calls_process *process = &calls->processes[i];
+        if (!process->writer || process->ended || process->pid != (pid_t)event->tgid)
+            continue;
+        process->ended = true;
+        process->held = false;
+        if ((event->value & 0x7f) == 0) // by no signal
+            step_writer_close(process->writer);
+        if (process->pid_fd >= 0)
+            close(process->pid_fd);
+        process->pid_fd = -1;
+    }
+}
+
+static void calls_on_event(void *arg, const struct ug_call_event *event)
+{
+    struct native_calls *calls = arg;
+    switch (event->kind) {
+    case UG_CALL_STEP:
+        calls_on_step(calls, event);
+        break;
+    case UG_CALL_ENTER:
+        calls_on_enter(calls, event);
+        break;
+    case UG_CALL_EXEC:
+    case UG_CALL_LOADED:
+        calls_look(calls, (pid_t)event->tgid);
+        if (event->flags & UG_CALL_STOPPED) {
+            int pid_fd = (int)syscall(SYS_pidfd_open, (pid_t)event->tgid, 0);
+            calls_await_stop((pid_t)event->tgid);
+            calls_signal(pid_fd, SIGCONT);
+            if (pid_fd >= 0)
+                close(pid_fd);
+        }
+        break;
+    case UG_CALL_EXIT:
+        calls_on_exit(calls, event);
+        break;
+    default:
+        break;
+    }
+}
+
+// --- the thread -----------------------------------------------------------------------------------
+
+static void calls_take_grant(struct native_calls *calls)
+{
+    uint32_t granted = reader_granted(calls->opts.steps);
+    if (!calls->opts.holds || calls->left || granted == calls->granted)
+        return;
+    calls->granted = granted;
+    call_programs_grant(calls->programs, granted);
+    for (uint32_t i = 0; i < call_programs_count(calls->programs); i++)
+        if (calls->processes[i].held && !calls_closed(calls, calls->processes[i].steps))
+            calls_let_go(calls, &calls->processes[i], i);
+}
+
+static void calls_say_counts(struct native_calls *calls)
+{
+    for (uint32_t i = 0; i < call_programs_count(calls->programs); i++) {
+        const struct ug_call_state *state = call_programs_state(calls->programs, i);
+        struct calls_process *process = &calls->processes[i];
+        if (!process->writer)
+            continue;
+        step_writer_counts(process->writer, state->misplaced, state->dropped, state->control_ns + process->stretched_ns);
+        if (state->unheld || (state->dropped && calls->opts.holds)) // it may stand still, and nobody knows
+            calls_give_up(calls, state->unheld ? xasprintf("process %d could not be stopped at the gate", (int)process->pid)
+                                               : xasprintf("steps of process %d were lost", (int)process->pid));
+        if (state->dropped && calls->opts.holds && !process->ended)
+            calls_signal(process->pid_fd, SIGCONT);
+    }
+}
+
+static void *calls_main(void *arg)
+{
+    struct native_calls *calls = arg;
+    struct pollfd polls[] = {{.fd = call_programs_fd(calls->programs), .events = POLLIN}, {.fd = calls->wake_fd, .events = POLLIN}};
+    for (bool stop = false; !stop;) {
+        eventfd_t told;
+        poll(polls, 2, CALLS_POLL_MS);
+        stop = atomic_load(&calls->stop);
+        if (stop) { // whoever was stopped until now is let go by what it told
+            calls->granted = UG_STEP_RUN_FREE;
+            call_programs_grant(calls->programs, UG_STEP_RUN_FREE);
+        }
+        if (polls[1].revents & POLLIN)
+            eventfd_read(calls->wake_fd, &told);
+        call_programs_read(calls->programs);
+        if (!stop)
+            calls_take_grant(calls);
+        calls_say_counts(calls);
+    }
+    return NULL;
+}
+
+static int calls_spawn(struct native_calls *calls, struct error *err)
+{
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
+    sigset_t all, before;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &all, &before); // signals are for those whose waits must end
+    int rc = pthread_create(&calls->thread, NULL, calls_main, calls);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    calls->running = rc == 0;
+    return rc ? error_set(err, -rc, "failed to start a thread for steps: %s", strerror(rc)) : 0;
+}
+
+int native_calls_start(const struct native_calls_opts *opts, struct native_calls **ret_calls, struct error *err)
+{
+    struct native_calls *calls = xcalloc(1, sizeof *calls);
+    calls->opts = *opts;
+    calls->symbol = xstrdup(opts->symbol);
+    find_parse(opts->symbol, &calls->find);
+    calls->names.bytes_max = CALLS_NAMES_BYTES;
+    calls->granted = reader_granted(opts->steps);
+    for (size_t i = 0; i < UG_CALLS_PROCESSES; i++)
+        calls->processes[i].pid_fd = -1;
+    calls->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct call_programs_opts programs = {.holds = opts->holds,
+                                          .no_children = opts->no_children,
+                                          .control_ppm = opts->control_ppm,
+                                          .granted = opts->holds ? calls->granted : UG_STEP_RUN_FREE};
+    int rc = calls->wake_fd < 0 ? error_set(err, -errno, "failed to make an eventfd: %s", strerror(errno)) : 0;
+    if (rc == 0)
+        rc = call_programs_open(&programs, calls_on_event, calls, &calls->programs, err);
+    for (size_t i = 0; rc == 0 && i < opts->pid_count; i++)
+        rc = call_programs_follow(calls->programs, opts->pids[i], !opts->no_children, err);
+    if (rc == 0 && opts->running)
+        call_programs_each(calls->programs, calls_look_at, calls);
+    if (rc == 0)
+        rc = calls_spawn(calls, err);
+    if (rc) {
+        native_calls_free(calls);
+        return rc;
+    }
+    reader_tell(opts->steps, calls->wake_fd);
+    *ret_calls = calls;
+    return 0;
+}
+
+void native_calls_stop(struct native_calls *calls)
+{
+    if (!calls || !calls->running)
+        return;
+    reader_tell(calls->opts.steps, -1);
+    atomic_store(&calls->stop, true);
+    eventfd_write(calls->wake_fd, 1);
+    pthread_join(calls->thread, NULL);
+    calls->running = false;
+    for (uint32_t i = 0; i < call_programs_count(calls->programs); i++)
+        if (calls->processes[i].held)
+            calls_let_go(calls, &calls->processes[i], i);
+    if (!calls->why && !calls->attached)
+        calls->why = find_why_not(&calls->find);
+    for (uint32_t i = 0; !calls->why && i < UG_CALLS_PROCESSES && !calls->processes[i].writer; i++)
+        if (i == UG_CALLS_PROCESSES - 1)
+            calls->why = xasprintf("%s: none came", calls->found);
+}
+
+const char *native_calls_found(const struct native_calls *calls, const char **ret_why)
+{
+    *ret_why = calls->why;
+    return calls->why ? NULL : calls->found;
+}
+
+void native_calls_free(struct native_calls *calls)
+{
+    if (!calls)
+        return;
+    native_calls_stop(calls);
+    call_programs_close(calls->programs);
+    for (size_t i = 0; i < UG_CALLS_PROCESSES; i++) {
+        step_writer_free(calls->processes[i].writer);
+        if (calls->processes[i].pid_fd >= 0)
+            close(calls->processes[i].pid_fd);
+    }
+    if (calls->wake_fd >= 0)
+        close(calls->wake_fd);
+    find_free(&calls->find);
+    names_free(&calls->names);
+    free(calls->files);
+    free(calls->sites);
+    free(calls->symbol);
+    free(calls->found);
+    free(calls->why);
+    free(calls);
+}
