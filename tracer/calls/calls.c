@@ -23,8 +23,10 @@
 #include "common/proc.h"
 #include "common/strings.h"
 #include "common/vector.h"
+#include "common/target/file.h"
 #include "harness/steps/writer.h"
 #include "tracer/calls/find.h"
+#include "tracer/calls/place.h"
 #include "tracer/symbols/maps.h"
 #include "tracer/symbols/proc.h"
 
@@ -34,6 +36,10 @@ enum {
     CALLS_QUICK_NS = 20000,    // a call costs 2 us: of steps shorter than this a tenth of the time would be ours
     CALLS_QUICK_MANY = 4096,   // such steps, and half of all: it is no step
     CALLS_NAMES_BYTES = 4 << 20,
+    // A process that is not stopped may have mapped its libraries before the loader had its breakpoint: it is looked at again, and again
+    // after twice the time, up to a second.
+    CALLS_LOOK_NS = 4000000,
+    CALLS_LOOK_NS_MAX = 1000000000,
 };
 
 struct calls_process { // by its number in the programs
@@ -60,6 +66,7 @@ struct native_calls {
     size_t file_count, site_count;
     struct names names;
     uint32_t granted;
+    int64_t look_ns, look_pause_ns; // when to look again at what is mapped; 0: not
     bool attached, left; // has its breakpoint; has been given up
     char *found, *why;
     pthread_t thread;
@@ -169,6 +176,14 @@ static bool calls_knows(const struct calls_file *files, size_t count, struct cal
     return false;
 }
 
+static int calls_break(struct native_calls *calls, enum call_place place, int fd, uint64_t offset, struct error *err)
+{
+    uint8_t code[PLACE_BYTES];
+    ssize_t got = target_file_read(fd, code, sizeof code, offset);
+    size_t further = got > 0 ? place_cheap(code, (size_t)got, place == CALL_PLACE_FUNCTION) : 0;
+    return call_programs_attach(calls->programs, place, fd, offset + further, err);
+}
+
 // The function stands in this file: its breakpoint.
 static void calls_attach(struct native_calls *calls, pid_t pid, const struct mappings *mappings)
 {
@@ -182,7 +197,7 @@ static void calls_attach(struct native_calls *calls, pid_t pid, const struct map
     calls->found = xasprintf("calls of %s in %s", place->name, place->module);
     if (fd < 0)
         error_set(&err, -errno, "failed to open '%s': %s", place->module, strerror(errno));
-    else if (call_programs_attach(calls->programs, CALL_PLACE_FUNCTION, fd, place->offset, &err) == 0)
+    else if (calls_break(calls, CALL_PLACE_FUNCTION, fd, place->offset, &err) == 0)
         calls->attached = true;
     if (fd >= 0)
         close(fd);
@@ -212,14 +227,19 @@ static void calls_look_into(struct native_calls *calls, pid_t pid, const struct 
 static void calls_look(struct native_calls *calls, pid_t pid)
 {
     struct mappings mappings = {0};
+    uint32_t own_last = UINT32_MAX; // behind the mappings of the program itself, which are the lowest
     char dir[32];
     if (calls->attached || calls->left)
         return;
     snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
     if (mappings_read(dir, &calls->names, &mappings))
         return;
-    for (uint32_t i = 0; i < mappings.count; i++)
+    // Of what a program has itself and a library of it, too, its own is meant ("step" is a function of libc).
+    for (uint32_t i = 0; i < mappings.count && !(i == own_last && calls->find.place_count); i++) {
         calls_look_into(calls, pid, &mappings.all[i]);
+        if (own_last == UINT32_MAX || mappings.all[i].inode == mappings.all[0].inode)
+            own_last = i + 1;
+    }
     if (calls->find.place_count == 1)
         calls_attach(calls, pid, &mappings);
     else if (calls->find.place_count > 1)
@@ -257,7 +277,7 @@ static bool calls_add_site(struct native_calls *calls, pid_t pid, uint32_t numbe
         place = (struct calls_file){one->device, one->inode, site - one->start + one->offset};
         bool known = calls_knows(calls->sites, calls->site_count, place);
         fd = known ? -1 : proc_open_mapping("/proc", pid, false, 0, one);
-        rc = known ? 1 : fd < 0 ? -errno : call_programs_attach(calls->programs, CALL_PLACE_RETURN, fd, place.offset, &err);
+        rc = known ? 1 : fd < 0 ? -errno : calls_break(calls, CALL_PLACE_RETURN, fd, place.offset, &err);
         if (rc == 0)
             vector_push(calls->sites, calls->site_count, place);
         break;
@@ -355,6 +375,8 @@ static void calls_on_event(void *arg, const struct ug_call_event *event)
     case UG_CALL_EXEC:
     case UG_CALL_LOADED:
         calls_look(calls, (pid_t)event->tgid);
+        calls->look_pause_ns = CALLS_LOOK_NS;
+        calls->look_ns = clock_monotonic_ns() + CALLS_LOOK_NS;
         if (event->flags & UG_CALL_STOPPED) {
             int pid_fd = (int)syscall(SYS_pidfd_open, (pid_t)event->tgid, 0);
             calls_await_stop((pid_t)event->tgid);
@@ -401,13 +423,28 @@ static void calls_say_counts(struct native_calls *calls)
     }
 }
 
+static void calls_look_again(struct native_calls *calls)
+{
+    if (!calls->look_ns || calls->attached || calls->left || clock_monotonic_ns() < calls->look_ns)
+        return;
+    calls->look_pause_ns *= 2;
+    calls->look_ns = calls->look_pause_ns > CALLS_LOOK_NS_MAX ? 0 : clock_monotonic_ns() + calls->look_pause_ns;
+    call_programs_each(calls->programs, calls_look_at, calls);
+}
+
+static int calls_patience_ms(const struct native_calls *calls)
+{
+    int64_t left_ns = calls->look_ns && !calls->attached && !calls->left ? calls->look_ns - clock_monotonic_ns() : INT64_MAX;
+    return left_ns <= 0 ? 0 : left_ns < CALLS_POLL_MS * INT64_C(1000000) ? (int)(left_ns / 1000000) + 1 : CALLS_POLL_MS;
+}
+
 static void *calls_main(void *arg)
 {
     struct native_calls *calls = arg;
     struct pollfd polls[] = {{.fd = call_programs_fd(calls->programs), .events = POLLIN}, {.fd = calls->wake_fd, .events = POLLIN}};
     for (bool stop = false; !stop;) {
         eventfd_t told;
-        poll(polls, 2, CALLS_POLL_MS);
+        poll(polls, 2, calls_patience_ms(calls));
         stop = atomic_load(&calls->stop);
         if (stop) { // whoever was stopped until now is let go by what it told
             calls->granted = UG_STEP_RUN_FREE;
@@ -418,6 +455,8 @@ static void *calls_main(void *arg)
         call_programs_read(calls->programs);
         if (!stop)
             calls_take_grant(calls);
+        if (!stop && !calls->opts.holds)
+            calls_look_again(calls);
         calls_say_counts(calls);
     }
     return NULL;

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A server of C++ whose calls are to be steps: `calls_subject HOW COUNT STEP_US`. Compiled by tests/root/calls.py and
+ * tests/e2e/ab_calls.py, also as a library (-DLIBRARY). A step takes its time by the clock, so that a busy machine changes
+ * little. Prints "done COUNT" when all calls did what they should.
+ */
+#include <csetjmp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define OUTLINE __attribute__((noinline, noclone))
+
+static double now_us()
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+
+static OUTLINE void spin(int us)
+{
+    for (double end = now_us() + us; now_us() < end;)
+        ;
+}
+
+#ifdef LIBRARY
+
+extern "C" OUTLINE int process_batch(int us)
+{
+    spin(us);
+    return us + 1;
+}
+
+#else
+
+static volatile int sink;
+
+// Two of one name, and names that are like another.
+static OUTLINE void twice(int us) { spin(us); }
+static OUTLINE void twice(long us) { spin((int)us); }
+
+namespace serve {
+
+struct Server {
+    int served = 0;
+    OUTLINE void handle(int us);
+    OUTLINE void handles(int us);
+};
+
+OUTLINE void Server::handle(int us)
+{
+    spin(us);
+    served++;
+}
+
+OUTLINE void Server::handles(int us) { spin(us + sink); }
+
+OUTLINE int walk(int depth, int us)
+{
+    if (depth == 0) {
+        spin(us);
+        return 1;
+    }
+    return walk(depth - 1, us) + 1;
+}
+
+OUTLINE void refuse(int idx, int us)
+{
+    spin(us);
+    if (idx % 3 == 2)
+        throw idx;
+    sink = idx;
+}
+
+static jmp_buf out;
+OUTLINE void jump(int idx, int us)
+{
+    spin(us);
+    if (idx % 3 == 2)
+        longjmp(out, 1);
+    sink = idx;
+}
+
+OUTLINE int last(int us)
+{
+    spin(us);
+    return us + sink;
+}
+OUTLINE int tail(int us) { return last(us); } // a jump, not a call
+
+OUTLINE void tiny() { sink = sink + 1; }
+
+} // namespace serve
+
+static int refused(int count, int us)
+{
+    int caught = 0;
+    for (int i = 0; i < count; i++) {
+        try {
+            serve::refuse(i, us);
+        } catch (int) {
+            caught++;
+        }
+    }
+    return caught == count / 3;
+}
+
+static int jumped(int count, int us)
+{
+    static volatile int i, left;
+    for (i = left = 0; i < count; i++) {
+        if (setjmp(serve::out))
+            left++;
+        else
+            serve::jump(i, us);
+    }
+    return left == count / 3;
+}
+
+static int batches(const char *library, int count, int us)
+{
+    void *handle = dlopen(library, RTLD_NOW);
+    int (*process_batch)(int) = handle ? (int (*)(int))dlsym(handle, "process_batch") : NULL;
+    int good = 0;
+    for (int i = 0; process_batch && i < count; i++)
+        good += process_batch(us) == us + 1;
+    return good == count;
+}
+
+static void *serving(void *arg)
+{
+    serve::Server server;
+    const int *n = (const int *)arg;
+    for (int i = 0; i < n[0]; i++)
+        server.handle(n[1]);
+    return NULL;
+}
+
+static int workers(int count, int us)
+{
+    int n[2] = {count, us}, status, good = 0;
+    for (int i = 0; i < 2; i++)
+        if (fork() == 0) {
+            serving(n);
+            _exit(0);
+        }
+    while (wait(&status) > 0)
+        good += status == 0;
+    return good == 2;
+}
+
+static int threads(int count, int us)
+{
+    pthread_t other;
+    int n[2] = {count, us};
+    pthread_create(&other, NULL, serving, n);
+    serving(n);
+    return pthread_join(other, NULL) == 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *how = argv[1], *library = getenv("LIBRARY");
+    int count = atoi(argv[2]), us = atoi(argv[3]), good = 1;
+    const char *pause = getenv("PAUSE_MS"); // a recording stops nothing: its breakpoint wants time
+    int n[2] = {count, us};
+    (void)argc;
+    if (pause)
+        usleep((useconds_t)atoi(pause) * 1000);
+    if (!strcmp(how, "serve"))
+        serving(n);
+    else if (!strcmp(how, "walk"))
+        for (int i = 0; i < count; i++)
+            good = serve::walk(3, us) == 4 && good;
+    else if (!strcmp(how, "refuse"))
+        good = refused(count, us);
+    else if (!strcmp(how, "jump"))
+        good = jumped(count, us);
+    else if (!strcmp(how, "tail"))
+        for (int i = 0; i < count; i++)
+            sink = serve::tail(us) > 0 ? 0 : 1;
+    else if (!strcmp(how, "load"))
+        good = batches(library, count, us);
+    else if (!strcmp(how, "workers"))
+        good = workers(count, us);
+    else if (!strcmp(how, "threads"))
+        good = threads(count, us);
+    else if (!strcmp(how, "tiny"))
+        for (int i = 0; i < count; i++)
+            serve::tiny();
+    else if (!strcmp(how, "twice"))
+        for (int i = 0; i < count; i++)
+            twice(us), twice((long)us);
+    else if (!strcmp(how, "die")) {
+        serve::Server server;
+        for (int i = 0; i < count; i++) {
+            server.handle(us);
+            if (i == count / 2)
+                raise(SIGSEGV);
+        }
+    } else
+        return 2;
+    if (good)
+        printf("done %d\n", count);
+    return good ? 0 : 1;
+}
+
+#endif
