@@ -139,6 +139,15 @@ static bool pair_patience(struct pair_run *run, int side)
                                        "mark larger ones", pair_side_name(run, side), SAMPLES_STEPS_MAX));
         return false;
     }
+    // Breakpoints of the other side may stand in its file still: what is no use need not run to its end.
+    if (native_calls_left(launch->calls) && launch->pid > 0) {
+        launch_kill(launch, LAUNCH_STOPPED);
+        pair_drain(run, side);
+        pair_check_rules(run->spec, run->pair);
+        if (!run->pair->rules_differ)
+            pair_miss_steps(run->spec, run->pair, side);
+        return false;
+    }
     if (launch_active_ns(launch) > run->spec->plan->schedule.timeout_ns) {
         launch_kill(launch, LAUNCH_TIMEOUT);
         return false;
@@ -589,26 +598,19 @@ static void pair_arrive(struct pair_run *run, int side)
         if (run->spec->finds_steps)
             pair_wait_ranks(run, side);
         launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
-    } else if (pair->state == PAIR_STOPPED || pair_no_room(run, side, 1)) {
+    } else if (pair->state == PAIR_STOPPED || pair->missed_steps || pair->rules_differ || pair_no_room(run, side, 1)) {
         return;
     } else if (pair->launches[side]->state != LAUNCH_OK) {
         pair_fail_launch(run, side);
     } else { // in good order: the caller chooses other turns
-        const struct native_calls *calls = pair->launches[side]->calls;
-        const char *why = NULL;
-        pair->missed_steps = true;
-        if (calls && !native_calls_found(calls, &why))
-            pair->unseen = xasprintf("%s, on side '%s'", why, pair_side_name(run, side));
-        pair_fail(run->pair, pair->unseen ? xasprintf("steps are calls of '%s': %s", run->spec->workload->step, pair->unseen)
-                                          : xasprintf("side '%s' made no step call, and turns of steps need them; "
-                                                      "set `interleave` to auto or slices", pair_side_name(run, side)));
+        pair_miss_steps(run->spec, run->pair, side);
     }
 }
 
 static int pair_run_steps(struct pair_run *run, struct error *err)
 {
     struct pair *pair = run->pair;
-    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->missed_steps && !run->no_room; i++) {
+    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->missed_steps && !pair->rules_differ && !run->no_room; i++) {
         int side = i ? !run->spec->first_side : run->spec->first_side;
         int rc = pair_start(run, side, err);
         if (rc || !pair->launches[side])

@@ -163,6 +163,18 @@ void pair_check_rules(const struct pair_spec *spec, struct pair *pair)
     free(why);
 }
 
+void pair_miss_steps(const struct pair_spec *spec, struct pair *pair, int side)
+{
+    const struct native_calls *calls = pair->launches[side]->calls;
+    const char *why = NULL, *name = spec->plan->sides[side].name;
+    pair->missed_steps = true;
+    if (calls && !native_calls_found(calls, &why))
+        pair->unseen = xasprintf("%s, on side '%s'", why, name);
+    pair_fail(pair, pair->unseen ? xasprintf("steps are calls of '%s': %s", spec->workload->step, pair->unseen)
+                                 : xasprintf("side '%s' made no step call, and turns of steps need them; "
+                                             "set `interleave` to auto or slices", name));
+}
+
 void pair_check(const struct pair_spec *spec, struct pair *pair)
 {
     pair_check_file(spec, pair);

@@ -12,6 +12,8 @@ void pair_fail(struct pair *pair, char *reason);
 void pair_check(const struct pair_spec *spec, struct pair *pair);
 // Fails a pair whose sides were cut by different rules, as far as they have said by now.
 void pair_check_rules(const struct pair_spec *spec, struct pair *pair);
+// Fails a pair for a side that ended without a step.
+void pair_miss_steps(const struct pair_spec *spec, struct pair *pair, int side);
 // From arrivals to lengths. A block whose first step was lost has none: it is taken out, with its partner.
 void pair_close_blocks(struct pair *pair);
 

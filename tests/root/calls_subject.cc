@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A server of C++ whose calls are to be steps: `calls_subject HOW COUNT STEP_US`. Compiled by tests/root/calls.py and
- * tests/e2e/ab_calls.py, also as a library (-DLIBRARY). A step takes its time by the clock, so that a busy machine changes
- * little. Prints "done COUNT" when all calls did what they should.
+ * ab_calls.py, also as a library (-DLIBRARY). A step takes its time by the CPU time of its thread: what others take of the
+ * machine is not its own. Prints "done COUNT" when all calls did what they should.
  */
 #include <csetjmp>
 #include <csignal>
@@ -20,14 +20,32 @@
 static double now_us()
 {
     timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
 }
 
+// $SLOWER_PCT longer on one side.
 static OUTLINE void spin(int us)
 {
-    for (double end = now_us() + us; now_us() < end;)
+    static const char *slower = getenv("SLOWER_PCT"), *sleeps = getenv("SLEEPS"), *first = getenv("FIRST_MS"), *every = getenv("SLOW_EVERY");
+    static int count;
+    if (first && !__atomic_fetch_add(&count, 1, __ATOMIC_RELAXED))
+        usleep((useconds_t)atoi(first) * 1000);
+    else if (every && atoi(every) && __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED) % atoi(every) == atoi(every) - 1)
+        us *= 10;
+    us = (int)(us * (1 + 0.01 * (slower ? atoi(slower) : 0)));
+    if (sleeps) // what a busy machine disturbs least
+        usleep((useconds_t)us);
+    for (double end = now_us() + us; !sleeps && now_us() < end;)
         ;
+}
+
+// A recording stops nothing: its breakpoint wants time.
+static inline void rest()
+{
+    const char *pause = getenv("PAUSE_MS");
+    if (pause)
+        usleep((useconds_t)atoi(pause) * 1000);
 }
 
 #ifdef LIBRARY
@@ -45,6 +63,9 @@ static volatile int sink;
 // Two of one name, and names that are like another.
 static OUTLINE void twice(int us) { spin(us); }
 static OUTLINE void twice(long us) { spin((int)us); }
+
+// A function of libc has this name, too.
+static OUTLINE void step(int us) { spin(us); }
 
 namespace serve {
 
@@ -129,6 +150,7 @@ static int batches(const char *library, int count, int us)
     void *handle = dlopen(library, RTLD_NOW);
     int (*process_batch)(int) = handle ? (int (*)(int))dlsym(handle, "process_batch") : NULL;
     int good = 0;
+    rest();
     for (int i = 0; process_batch && i < count; i++)
         good += process_batch(us) == us + 1;
     return good == count;
@@ -169,11 +191,9 @@ int main(int argc, char **argv)
 {
     const char *how = argv[1], *library = getenv("LIBRARY");
     int count = atoi(argv[2]), us = atoi(argv[3]), good = 1;
-    const char *pause = getenv("PAUSE_MS"); // a recording stops nothing: its breakpoint wants time
     int n[2] = {count, us};
     (void)argc;
-    if (pause)
-        usleep((useconds_t)atoi(pause) * 1000);
+    rest();
     if (!strcmp(how, "serve"))
         serving(n);
     else if (!strcmp(how, "walk"))
@@ -198,6 +218,9 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "twice"))
         for (int i = 0; i < count; i++)
             twice(us), twice((long)us);
+    else if (!strcmp(how, "step"))
+        for (int i = 0; i < count; i++)
+            step(us);
     else if (!strcmp(how, "die")) {
         serve::Server server;
         for (int i = 0; i < count; i++) {

@@ -33,7 +33,7 @@
 enum {
     CALLS_POLL_MS = 100,
     CALLS_STOP_NS = 20000000,  // how long a process may take to be seen stopped: it has the signal already
-    CALLS_QUICK_NS = 20000,    // a call costs 2 us: of steps shorter than this a tenth of the time would be ours
+    CALLS_QUICK_NS = 40000,    // a call costs 2 us, in a nested VM up to 20: of shorter steps too much of the time would be ours
     CALLS_QUICK_MANY = 4096,   // such steps, and half of all: it is no step
     CALLS_NAMES_BYTES = 4 << 20,
     // A process that is not stopped may have mapped its libraries before the loader had its breakpoint: it is looked at again, and again
@@ -67,7 +67,8 @@ struct native_calls {
     struct names names;
     uint32_t granted;
     int64_t look_ns, look_pause_ns; // when to look again at what is mapped; 0: not
-    bool attached, left; // has its breakpoint; has been given up
+    bool attached;    // has its breakpoint
+    atomic_bool left; // has been given up
     char *found, *why;
     pthread_t thread;
     bool running;
@@ -507,6 +508,11 @@ int native_calls_start(const struct native_calls_opts *opts, struct native_calls
     reader_tell(opts->steps, calls->wake_fd);
     *ret_calls = calls;
     return 0;
+}
+
+bool native_calls_left(const struct native_calls *calls)
+{
+    return calls && atomic_load(&calls->left);
 }
 
 void native_calls_stop(struct native_calls *calls)

@@ -31,6 +31,8 @@ struct native_calls_opts {
 
 // 0; -EPERM, -ENOTSUP: in words, what the machine does not allow.
 int native_calls_start(const struct native_calls_opts *opts, struct native_calls **ret_calls, struct error *err);
+// It has given up: the program runs on, and what it was cut by does not hold. From any thread; NULL ok.
+bool native_calls_left(const struct native_calls *calls);
 // All that the kernel has told until now is in the file when it returns, and every process goes on. NULL ok, twice ok.
 void native_calls_stop(struct native_calls *calls);
 // After native_calls_stop: "calls of process_batch in libserve.so", or NULL and why there were no steps: words without an end.
