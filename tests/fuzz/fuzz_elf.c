@@ -23,6 +23,14 @@ static void look_up(const struct elf_table *table, uint64_t address)
         symbol_name_readable(name, len, readable);
 }
 
+static bool look_at(void *context, uint64_t address, const char *name)
+{
+    size_t *total = context;
+    (void)address;
+    *total += strlen(name); // within what was read
+    return true;
+}
+
 static void read_symbols(int fd, int debug_fd)
 {
     struct elf_image image;
@@ -36,6 +44,8 @@ static void read_symbols(int fd, int debug_fd)
     elf_table_sort(&table);
     for (uint32_t i = 0; i < table.count && i < LOOKUPS_MAX; i++)
         look_up(&table, table.base + table.symbols[i].address);
+    size_t total = 0;
+    elf_table_each(&table, look_at, &total);
     for (uint32_t i = 0; i < image.segment_count; i++) {
         uint64_t address = 0;
         elf_image_address(&image, image.segments[i].offset, &address);

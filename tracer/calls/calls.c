@@ -36,6 +36,8 @@ enum {
     CALLS_QUICK_NS = 40000,    // a call costs 2 us, in a nested VM up to 20: of shorter steps too much of the time would be ours
     CALLS_QUICK_MANY = 4096,   // such steps, and half of all: it is no step
     CALLS_NAMES_BYTES = 4 << 20,
+    CALLS_TEXT_BYTES = 200,
+    CALLS_SHOWN_MAX = 80, // of a name in a sentence
     // A process that is not stopped may have mapped its libraries before the loader had its breakpoint: it is looked at again, and again
     // after twice the time, up to a second.
     CALLS_LOOK_NS = 4000000,
@@ -118,6 +120,15 @@ static void calls_hold(struct calls_process *process, uint32_t steps, uint64_t a
     step_writer_hold(process->writer, steps, at_ns, (pid_t)tid);
 }
 
+// No longer than who stores it takes (harness/run/samples.c): what is longer would not be heard at all.
+static void calls_say(struct calls_process *process, const char *name, const char *text)
+{
+    char cut[CALLS_TEXT_BYTES];
+    snprintf(cut, sizeof cut, "%s", text);
+    string_make_utf8(cut, strlen(cut));
+    step_writer_text(process->writer, name, cut);
+}
+
 // From here on the program runs as if nobody looked; what it is cut by does not hold.
 static void calls_give_up(struct native_calls *calls, char *why)
 {
@@ -135,7 +146,7 @@ static void calls_give_up(struct native_calls *calls, char *why)
     for (uint32_t i = 0; i < call_programs_count(calls->programs); i++) {
         struct calls_process *process = &calls->processes[i];
         if (process->writer)
-            step_writer_text(process->writer, "steps_from", rule);
+            calls_say(process, "steps_from", rule);
         if (process->held)
             calls_let_go(calls, process, i);
     }
@@ -162,8 +173,8 @@ static struct calls_process *calls_process(struct native_calls *calls, const str
         calls_signal(process->pid_fd, SIGCONT);
         return NULL;
     }
-    step_writer_text(process->writer, "steps_from", "symbol");
-    step_writer_text(process->writer, "steps_found", calls->found ? calls->found : calls->symbol);
+    calls_say(process, "steps_from", "symbol");
+    calls_say(process, "steps_found", calls->found ? calls->found : calls->symbol);
     return process;
 }
 
@@ -265,7 +276,7 @@ static bool calls_add_site(struct native_calls *calls, pid_t pid, uint32_t numbe
         if (state->sites[i] == site)
             return true;
     if (state->site_count >= UG_CALLS_SITES) {
-        calls_give_up(calls, xasprintf("'%s' is called from more than %d places of one process; name what calls it", calls->find.name,
+        calls_give_up(calls, xasprintf("'%.*s' is called from more than %d places of one process; name what calls it", CALLS_SHOWN_MAX, calls->find.name,
                                        UG_CALLS_SITES));
         return false;
     }
@@ -293,8 +304,8 @@ static bool calls_add_site(struct native_calls *calls, pid_t pid, uint32_t numbe
     }
     if (rc == -ESRCH || rc == -ENOENT) // it has ended
         return false;
-    calls_give_up(calls, place.inode ? xasprintf("no breakpoint where '%s' returns to: %s", calls->find.name, err.code ? err.text : strerror(-rc))
-                                     : xasprintf("'%s' is called by code that is in no file (of a JIT)", calls->find.name));
+    calls_give_up(calls, place.inode ? xasprintf("no breakpoint where '%.*s' returns to: %s", CALLS_SHOWN_MAX, calls->find.name, err.code ? err.text : strerror(-rc))
+                                     : xasprintf("'%.*s' is called by code that is in no file (of a JIT)", CALLS_SHOWN_MAX, calls->find.name));
     return false;
 }
 
@@ -320,8 +331,8 @@ static void calls_on_step(struct native_calls *calls, const struct ug_call_event
     process->quick += event->begin_ns - process->last_begin_ns < CALLS_QUICK_NS;
     process->last_begin_ns = event->begin_ns;
     if (process->quick > CALLS_QUICK_MANY && process->quick > event->step / 2)
-        calls_give_up(calls, xasprintf("'%s' is called more than %d times a second, and seeing a call takes some 2 us; name what calls it",
-                                       calls->find.name, 1000000000 / CALLS_QUICK_NS));
+        calls_give_up(calls, xasprintf("'%.*s' is called more than %d times a second, and seeing a call takes some 2 us; name what calls it",
+                                       CALLS_SHOWN_MAX, calls->find.name, 1000000000 / CALLS_QUICK_NS));
     else if (calls_closed(calls, event->step)) // the gate was closed when it began
         calls_give_up(calls, xasprintf("process %d was let go at its gate by somebody else (SIGCONT)", (int)process->pid));
     if (stopped && calls_closed(calls, event->step + 1))

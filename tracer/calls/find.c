@@ -52,6 +52,14 @@ static bool find_is_library(const struct find *find, const char *module)
     return strncmp(module, find->library, len) == 0 && (module[len] == '\0' || module[len] == '.' || module[len] == '-');
 }
 
+// What a file says, harmless for a terminal.
+static char *find_copy(const char *text)
+{
+    char *copy = xstrdup(text);
+    string_make_plain(copy, strlen(copy));
+    return copy;
+}
+
 struct find_scan {
     struct find *find;
     const struct elf_image *image;
@@ -91,9 +99,9 @@ static void find_take(struct find_scan *scan, uint64_t address, const char *symb
     find->places[find->place_count++] = (struct find_place){.device = scan->device,
                                                             .inode = scan->inode,
                                                             .offset = offset,
-                                                            .name = xstrdup(name),
-                                                            .symbol = xstrdup(symbol),
-                                                            .module = xstrdup(scan->module)};
+                                                            .name = find_copy(name),
+                                                            .symbol = find_copy(symbol),
+                                                            .module = find_copy(scan->module)};
 }
 
 // A name that has the wanted one in it, or is like it; the shortest are kept.
@@ -119,7 +127,7 @@ static void find_note_near(struct find *find, const char *name)
         free(find->near[--find->near_count]);
     memmove(find->near + at + 1, find->near + at, (find->near_count - at) * sizeof *find->near);
     memmove(find->near_distance + at + 1, find->near_distance + at, (find->near_count - at) * sizeof *find->near_distance);
-    find->near[at] = xstrdup(name);
+    find->near[at] = find_copy(name);
     find->near_distance[at] = distance;
     find->near_count++;
 }

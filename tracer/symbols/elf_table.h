@@ -11,7 +11,7 @@
 
 #include "tracer/symbols/elf_reader.h"
 
-enum { ELF_SOURCES_MAX = 2, ELF_NAME_MAX = 4096, ELF_NAMES_MAX = 256 << 20 };
+enum { ELF_SOURCES_MAX = 2, ELF_NAME_MAX = 4096, ELF_NAMES_MAX = 128 << 20 };
 
 struct elf_symbol {
     uint32_t address; // from the lowest executable address
