@@ -242,8 +242,12 @@ int call_return(struct call_context *ctx)
     __u64 id = bpf_get_current_pid_tgid();
     struct ug_call_state *state = state_of(id >> 32, false);
 
-    if (!state || state->owner != (__u32)id)
+    if (!state)
         return 0;
+    if (state->owner != (__u32)id) {
+        __sync_fetch_and_add(&state->idle, 1);
+        return 0;
+    }
     /* Still inside: a call of its own from the same place, deeper on the stack. */
 #if defined(__TARGET_ARCH_x86)
     if (ctx->sp <= state->sp)

@@ -18,8 +18,8 @@
 struct call_programs {
     struct calls_bpf *skeleton;
     struct ring_buffer *ring;
-    struct bpf_link **links;
-    size_t link_count;
+    struct bpf_link **links, **returns;
+    size_t link_count, return_count;
     call_programs_fn callback;
     void *arg;
 };
@@ -58,7 +58,8 @@ static int calls_load(struct call_programs *programs, const struct call_programs
 static int calls_keep(struct call_programs *programs, struct bpf_link *link, const char *what, struct error *err)
 {
     if (!link)
-        return error_set(err, calls_code(-errno), "failed to attach %s: %s", what, strerror(errno));
+        return error_set(err, calls_code(-errno), "failed to attach %s: %s%s", what, strerror(errno),
+                         errno == EACCES || errno == EPERM ? "; it takes CAP_SYS_ADMIN: run as root" : "");
     vector_push(programs->links, programs->link_count, link);
     return 0;
 }
@@ -129,7 +130,12 @@ int call_programs_attach(struct call_programs *programs, enum call_place place, 
                                       [CALL_PLACE_LOADER] = programs->skeleton->progs.loader_changed};
     char path[64]; // the kernel takes a name; this one leads to what we have open, whatever its own has become
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return calls_keep(programs, bpf_program__attach_uprobe(of[place], false, -1, path, offset), "a breakpoint", err);
+    int rc = calls_keep(programs, bpf_program__attach_uprobe(of[place], false, -1, path, offset), "a breakpoint", err);
+    if (rc == 0 && place == CALL_PLACE_RETURN) {
+        struct bpf_link *link = programs->links[--programs->link_count];
+        vector_push(programs->returns, programs->return_count, link);
+    }
+    return rc;
 }
 
 int call_programs_read(struct call_programs *programs)
@@ -163,8 +169,23 @@ void call_programs_found(struct call_programs *programs)
     __atomic_store_n(&programs->skeleton->data->seeking, 0, __ATOMIC_SEQ_CST);
 }
 
+void call_programs_forget_returns(struct call_programs *programs)
+{
+    while (programs->return_count)
+        bpf_link__destroy(programs->returns[--programs->return_count]);
+    free(programs->returns);
+    programs->returns = NULL;
+    for (uint32_t i = 0; i < call_programs_count(programs); i++) {
+        struct ug_call_state *state = call_programs_state(programs, i);
+        memset(state->sites, 0, sizeof state->sites);
+        state->site_count = 0;
+        state->idle = 0;
+    }
+}
+
 void call_programs_detach(struct call_programs *programs)
 {
+    call_programs_forget_returns(programs);
     while (programs->link_count)
         bpf_link__destroy(programs->links[--programs->link_count]);
     free(programs->links);

@@ -42,6 +42,7 @@ struct ug_call_state *call_programs_state(struct call_programs *programs, uint32
 uint32_t call_programs_count(const struct call_programs *programs);                          // of processes that have called
 void call_programs_grant(struct call_programs *programs, uint32_t granted);
 void call_programs_found(struct call_programs *programs); // libraries need not be looked at any more
+void call_programs_forget_returns(struct call_programs *programs); // no breakpoint of CALL_PLACE_RETURN is left, and no site is known
 void call_programs_detach(struct call_programs *programs); // no breakpoint is left
 void call_programs_close(struct call_programs *programs); // NULL ok
 

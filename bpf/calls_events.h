@@ -53,10 +53,11 @@ struct ug_call_state {
     __u64 dropped;   /* steps that found no room in the ring */
     __u64 unheld;    /* times that the process could not be stopped */
     __u64 control_ns;
+    __u64 idle; /* places it returns to, met without a call */
     __u64 sites[UG_CALLS_SITES];
 };
 
 _Static_assert(sizeof(struct ug_call_event) == 56, "event");
-_Static_assert(sizeof(struct ug_call_state) == 64 + 8 * UG_CALLS_SITES, "state");
+_Static_assert(sizeof(struct ug_call_state) == 72 + 8 * UG_CALLS_SITES, "state");
 
 #endif

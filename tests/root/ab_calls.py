@@ -118,6 +118,12 @@ def test_a_function_that_is_called_too_often(case):
     check_whole(case, "is called more than 25000 times a second")
 
 
+def test_workers_that_share_what_there_is_to_do(case):
+    """One of them makes a call and no more: nobody waits for it until the timeout."""
+    program(case, "uneven", HANDLE, gate=WHOLE)
+    check_whole(case, "makes no calls of 'serve::Server::handle' while process")
+
+
 def test_a_call_that_never_comes_back_for_a_second(case):
     program(case, "serve", HANDLE, count=1, us=50000, gate=WHOLE)
     check_whole(case, "calls of serve::Server::handle in subject comes 1 time only")

@@ -92,6 +92,15 @@ def test_a_name_of_libc_too(folder):
     check_record(folder, "step", "symbol:step", "steps: calls of step in subject, %d" % COUNT)
 
 
+def test_a_loop_that_runs_without_calls(folder):
+    """What a call returns to is part of it: a breakpoint there would be met 20,000 times a call."""
+    begin = time.monotonic()
+    done, store = record(folder, "--step", "symbol:serve::Server::handle", "--", os.path.join(folder, "subject"), "polling", "200", "100")
+    assert done.returncode == 0 and "done 200" in done.stdout, done.stdout
+    assert time.monotonic() - begin < 20, "4,000,000 polls took %.0f s" % (time.monotonic() - begin)
+    assert "steps: calls of" in done.stdout or "runs more than 8 times as often without it" in done.stdout, done.stdout
+
+
 def test_bad_input(folder):
     own = str(os.getpid())
     for words, says in ((("--step", "symbol:", "--", "true"), "is no symbol:NAME"), (("--step", "symbol::f", "--", "true"), "is no symbol:NAME"),

@@ -178,6 +178,39 @@ static int workers(int count, int us)
     return good == 2;
 }
 
+// One has a share of the work, the other waits for it to end.
+static int uneven(int count, int us)
+{
+    int n[2] = {count, us}, pipes[2], status = 1;
+    char byte;
+    if (pipe(pipes))
+        return 0;
+    if (fork() == 0) {
+        close(pipes[0]);
+        serving(n);
+        _exit(0);
+    }
+    close(pipes[1]);
+    n[0] = 1;
+    serving(n);
+    return read(pipes[0], &byte, 1) == 0 && wait(&status) > 0 && status == 0;
+}
+
+// Runs on without calls, very often.
+static long polling(int count, int us)
+{
+    serve::Server server;
+    long polls = 0;
+    for (int i = 0; i < count;) {
+        if (++polls % 20000 == 0) {
+            server.handle(us);
+            i++;
+        }
+        sink = sink + 1;
+    }
+    return polls;
+}
+
 static int threads(int count, int us)
 {
     pthread_t other;
@@ -210,6 +243,10 @@ int main(int argc, char **argv)
         good = batches(library, count, us);
     else if (!strcmp(how, "workers"))
         good = workers(count, us);
+    else if (!strcmp(how, "uneven"))
+        good = uneven(count, us);
+    else if (!strcmp(how, "polling"))
+        good = polling(count, us) == count * 20000L;
     else if (!strcmp(how, "threads"))
         good = threads(count, us);
     else if (!strcmp(how, "tiny"))

@@ -37,12 +37,17 @@ enum {
     CALLS_QUICK_MANY = 4096,   // such steps, and half of all: it is no step
     CALLS_NAMES_BYTES = 4 << 20,
     CALLS_TEXT_BYTES = 200,
+    CALLS_IDLE_MANY = 4096, // breakpoints met without a call, and so many times as often as with one
+    CALLS_IDLE_TIMES = 8,
     CALLS_SHOWN_MAX = 80, // of a name in a sentence
     // A process that is not stopped may have mapped its libraries before the loader had its breakpoint: it is looked at again, and again
     // after twice the time, up to a second.
     CALLS_LOOK_NS = 4000000,
     CALLS_LOOK_NS_MAX = 1000000000,
 };
+
+// While another stands at the gate a process that makes no calls is waited for so long, as ranks are that come late (harness/run/pair.c).
+#define CALLS_UNEVEN_NS INT64_C(5000000000)
 
 struct calls_process { // by its number in the programs
     struct step_writer *writer;
@@ -52,6 +57,7 @@ struct calls_process { // by its number in the programs
     bool held, at_entry;
     uint32_t steps;
     uint64_t last_begin_ns, quick, stretched_ns;
+    int64_t seen_ns; // its last event
 };
 
 struct calls_file {
@@ -71,6 +77,7 @@ struct native_calls {
     int64_t look_ns, look_pause_ns; // when to look again at what is mapped; 0: not
     bool attached;    // has its breakpoint
     atomic_bool left; // has been given up
+    bool exact;       // breakpoints stand where the function returns to, and not behind that
     char *found, *why;
     pthread_t thread;
     bool running;
@@ -169,8 +176,10 @@ static struct calls_process *calls_process(struct native_calls *calls, const str
     struct error err = {0};
     if (step_writer_claim(calls->opts.steps, process->pid, &process->writer, &err)) {
         process->refused = true;
-        log_debug("process %d: %s", (int)process->pid, err.text);
         calls_signal(process->pid_fd, SIGCONT);
+        if (calls->opts.holds && reader_slot_count(calls->opts.steps)) // at the first one the pair fails for want of memory
+            calls_give_up(calls, xasprintf("'%.*s' is called by more processes than the %u that can be held", CALLS_SHOWN_MAX,
+                                           calls->find.name, reader_slot_count(calls->opts.steps)));
         return NULL;
     }
     calls_say(process, "steps_from", "symbol");
@@ -192,7 +201,7 @@ static int calls_break(struct native_calls *calls, enum call_place place, int fd
 {
     uint8_t code[PLACE_BYTES];
     ssize_t got = target_file_read(fd, code, sizeof code, offset);
-    size_t further = got > 0 ? place_cheap(code, (size_t)got, place == CALL_PLACE_FUNCTION) : 0;
+    size_t further = got > 0 && !(calls->exact && place == CALL_PLACE_RETURN) ? place_cheap(code, (size_t)got, place == CALL_PLACE_FUNCTION) : 0;
     return call_programs_attach(calls->programs, place, fd, offset + further, err);
 }
 
@@ -377,6 +386,8 @@ static void calls_on_exit(struct native_calls *calls, const struct ug_call_event
 static void calls_on_event(void *arg, const struct ug_call_event *event)
 {
     struct native_calls *calls = arg;
+    if (event->kind == UG_CALL_STEP || event->kind == UG_CALL_ENTER)
+        calls->processes[event->process % UG_CALLS_PROCESSES].seen_ns = clock_monotonic_ns();
     switch (event->kind) {
     case UG_CALL_STEP:
         calls_on_step(calls, event);
@@ -419,6 +430,41 @@ static void calls_take_grant(struct native_calls *calls)
             calls_let_go(calls, &calls->processes[i], i);
 }
 
+// What a function returns to may be part of a loop that runs without it, which a breakpoint makes a hundred times slower. Right where it
+// returns to, few come by another way.
+static void calls_check_idle(struct native_calls *calls, const struct ug_call_state *state)
+{
+    if (calls->left || state->idle < CALLS_IDLE_MANY || state->idle / CALLS_IDLE_TIMES < state->steps + state->misplaced)
+        return;
+    if (calls->exact) {
+        calls_give_up(calls, xasprintf("the code that '%.*s' returns to runs more than %d times as often without it; name what calls it",
+                                       CALLS_SHOWN_MAX, calls->find.name, CALLS_IDLE_TIMES));
+        return;
+    }
+    calls->exact = true;
+    calls->site_count = 0;
+    call_programs_forget_returns(calls->programs);
+}
+
+// Who is held waits for all others: one that makes no more calls, as of workers who share what there is to do, is no rank.
+static void calls_check_even(struct native_calls *calls)
+{
+    int64_t now_ns = clock_monotonic_ns();
+    const struct calls_process *held = NULL, *idle = NULL;
+    for (uint32_t i = 0; i < call_programs_count(calls->programs); i++) {
+        const struct calls_process *process = &calls->processes[i];
+        if (!process->writer || process->ended || now_ns - process->seen_ns < CALLS_UNEVEN_NS)
+            continue;
+        if (process->held)
+            held = process;
+        else if (!call_programs_state(calls->programs, i)->owner)
+            idle = process;
+    }
+    if (held && idle)
+        calls_give_up(calls, xasprintf("process %d makes no calls of '%.*s' while process %d waits for it at the gate", (int)idle->pid,
+                                       CALLS_SHOWN_MAX, calls->find.name, (int)held->pid));
+}
+
 static void calls_say_counts(struct native_calls *calls)
 {
     for (uint32_t i = 0; i < call_programs_count(calls->programs); i++) {
@@ -432,7 +478,10 @@ static void calls_say_counts(struct native_calls *calls)
                                                : xasprintf("steps of process %d were lost", (int)process->pid));
         if (state->dropped && calls->opts.holds && !process->ended)
             calls_signal(process->pid_fd, SIGCONT);
+        calls_check_idle(calls, state);
     }
+    if (calls->opts.holds && !calls->left)
+        calls_check_even(calls);
 }
 
 static void calls_look_again(struct native_calls *calls)
