@@ -74,6 +74,16 @@ def test_a_slower_candidate_is_found(case):
     assert verdict == "fail" and 1.07 < ratio < 1.13, str(done)
 
 
+def test_a_control_is_longer_by_what_was_asked_for(case):
+    """In the kernel, busy; 400 us of a step of 8 ms. Who would come back later would certify what it cannot find."""
+    program(case, "serve", HANDLE, count=20, us=8000, baseline=SLEEPS, candidate=SLEEPS, gate=STEP_TIME)
+    done = case.run("ab", "--aa", case.plan_path, "-o", case.db_path)
+    check_code(done, 0, 3)
+    found = case.rows("SELECT json_extract(l.covariates, '$.control_wait_ns'), (SELECT sum(dur_ns) FROM step s WHERE s.launch_id = l.id) "
+                      "FROM launch l JOIN pair p ON p.id = l.pair_id WHERE p.phase = 'control' AND l.side = 1")
+    assert len(found) >= 3 and all(0.048 < wait / (whole - wait) < 0.055 for wait, whole in found), found
+
+
 def test_a_library_that_is_loaded_later(case):
     """Stripped, and known by its name without a version. The first call is seen."""
     program(case, "load", "symbol:libserve.so:process_batch")
