@@ -223,7 +223,7 @@ def test_bad_input(folder):
         done = upgate(*words)
         assert done.returncode == 2 and says in done.stderr, (words, done)
     for words, says in ((("--trigger", "stall > soon", "--pid", own), "no time"), (("--trigger", "latency > 3", "--pid", own), "not known"),
-                        (("--trigger", "step_time > 2x median", "--pid", own), "of a command only"), (("--keep", "3", "--pid", own), "of --trigger"),
+                        (("--trigger", "step_time > 2x median", "--pid", own), "by --step symbol:NAME only"), (("--keep", "3", "--pid", own), "of --trigger"),
                         (("--trigger", "step_time > 1x median", "--pid", own), "not known")):
         done = subprocess.run([UPGATE, "record", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
         assert done.returncode == 2 and says in done.stderr, (words, done)
