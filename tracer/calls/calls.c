@@ -73,7 +73,7 @@ struct native_calls {
     struct calls_file *files, *sites; // looked into; where the function returns to
     size_t file_count, site_count;
     struct names names;
-    uint32_t granted;
+    uint32_t granted, claimed; // processes that have a place in the step file
     int64_t look_ns, look_pause_ns; // when to look again at what is mapped; 0: not
     bool attached;    // has its breakpoint
     atomic_bool left; // has been given up
@@ -177,11 +177,12 @@ static struct calls_process *calls_process(struct native_calls *calls, const str
     if (step_writer_claim(calls->opts.steps, process->pid, &process->writer, &err)) {
         process->refused = true;
         calls_signal(process->pid_fd, SIGCONT);
-        if (calls->opts.holds && reader_slot_count(calls->opts.steps)) // at the first one the pair fails for want of memory
+        if (calls->opts.holds && calls->claimed) // at the first one the pair fails for want of memory
             calls_give_up(calls, xasprintf("'%.*s' is called by more processes than the %u that can be held", CALLS_SHOWN_MAX,
-                                           calls->find.name, reader_slot_count(calls->opts.steps)));
+                                           calls->find.name, calls->claimed));
         return NULL;
     }
+    calls->claimed++;
     calls_say(process, "steps_from", "symbol");
     calls_say(process, "steps_found", calls->found ? calls->found : calls->symbol);
     return process;
