@@ -96,6 +96,16 @@ def test_calls_that_end_by_an_exception(case):
     check_steps(case, "steps: calls of serve::refuse in subject, 40 a launch", 40)
 
 
+def test_sides_that_are_stopped_by_signals(case):
+    """Without cgroups the harness lets a side go by SIGCONT itself, which is nobody else's then."""
+    program(case, "serve", HANDLE)
+    done = case.run("ab", case.plan_path, "-o", case.db_path,
+                    command=["unshare", "-m", "sh", "-c", 'umount -l -R /sys/fs/cgroup; exec "$@"', "sh"])
+    check_judged(case, done)
+    check_says(done, "sides are stopped by signals", "steps: calls of serve::Server::handle in subject, 40 a launch")
+    assert interleave(case) == "steps" and case.rows(STEPS) == [(40,)], str(done)
+
+
 def test_workers(case):
     """Each is a rank, held at the same step."""
     program(case, "workers", HANDLE)

@@ -111,8 +111,9 @@ static void calls_await_stop(pid_t pid)
 
 static void calls_let_go(struct native_calls *calls, struct calls_process *process, uint32_t number)
 {
-    if (process->at_entry) // its time began when it was let go
-        call_programs_state(calls->programs, number)->begin_ns = (uint64_t)clock_monotonic_ns();
+    struct ug_call_state *state = call_programs_state(calls->programs, number);
+    if (process->at_entry && state->owner && state->steps == process->steps) // its time begins when it is let go
+        state->begin_ns = (uint64_t)clock_monotonic_ns();
     if (process->held && process->writer)
         step_writer_go(process->writer);
     process->held = process->at_entry = false;
@@ -319,6 +320,20 @@ static bool calls_add_site(struct native_calls *calls, pid_t pid, uint32_t numbe
     return false;
 }
 
+// --- the gate --------------------------------------------------------------------------------------
+
+static void calls_take_grant(struct native_calls *calls)
+{
+    uint32_t granted = reader_granted(calls->opts.steps);
+    if (!calls->opts.holds || calls->left || granted == calls->granted || atomic_load(&calls->stop))
+        return;
+    calls->granted = granted;
+    call_programs_grant(calls->programs, granted);
+    for (uint32_t i = 0; i < call_programs_count(calls->programs); i++)
+        if (calls->processes[i].held && !calls_closed(calls, calls->processes[i].steps))
+            calls_let_go(calls, &calls->processes[i], i);
+}
+
 // --- events ---------------------------------------------------------------------------------------
 
 // A control that the kernel could not do: the process stands still, and that counts.
@@ -336,6 +351,8 @@ static void calls_on_step(struct native_calls *calls, const struct ug_call_event
     bool stopped = event->flags & (UG_CALL_HELD | UG_CALL_STRETCH);
     if (!process)
         return;
+    // Where sides are stopped by signals, the harness may have let it go for its turn before we have heard of that.
+    calls_take_grant(calls);
     uint64_t end_ns = event->flags & UG_CALL_STRETCH ? calls_stretch(process, event) : event->end_ns;
     step_writer_step(process->writer, event->step, event->begin_ns, end_ns);
     process->quick += event->begin_ns - process->last_begin_ns < CALLS_QUICK_NS;
@@ -360,6 +377,7 @@ static void calls_on_enter(struct native_calls *calls, const struct ug_call_even
     if (!(event->flags & (UG_CALL_HELD | UG_CALL_STOPPED)))
         return;
     process->at_entry = true;
+    process->steps = event->step;
     if (calls_closed(calls, event->step)) {
         calls_hold(process, event->step, event->begin_ns, event->tid, true);
         return;
@@ -418,18 +436,6 @@ static void calls_on_event(void *arg, const struct ug_call_event *event)
 }
 
 // --- the thread -----------------------------------------------------------------------------------
-
-static void calls_take_grant(struct native_calls *calls)
-{
-    uint32_t granted = reader_granted(calls->opts.steps);
-    if (!calls->opts.holds || calls->left || granted == calls->granted)
-        return;
-    calls->granted = granted;
-    call_programs_grant(calls->programs, granted);
-    for (uint32_t i = 0; i < call_programs_count(calls->programs); i++)
-        if (calls->processes[i].held && !calls_closed(calls, calls->processes[i].steps))
-            calls_let_go(calls, &calls->processes[i], i);
-}
 
 // What a function returns to may be part of a loop that runs without it, which a breakpoint makes a hundred times slower. Right where it
 // returns to, few come by another way.
@@ -515,8 +521,7 @@ static void *calls_main(void *arg)
         if (polls[1].revents & POLLIN)
             eventfd_read(calls->wake_fd, &told);
         call_programs_read(calls->programs);
-        if (!stop)
-            calls_take_grant(calls);
+        calls_take_grant(calls);
         if (!stop && !calls->opts.holds)
             calls_look_again(calls);
         calls_say_counts(calls);
