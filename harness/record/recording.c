@@ -147,9 +147,10 @@ static int recording_say_calls(struct recording *recording, struct error *err)
     uint32_t refused = recording->steps ? reader_refused_count(recording->steps) : 0;
     if (refused)
         log_warn("steps of %u more process%s found no room", refused, refused == 1 ? "" : "es");
-    char *text = why ? xasprintf("no steps by '%s': %s", recording->opts->symbol, why)
-                     : xasprintf("steps: %s, %llu in %u process%s", found, (unsigned long long)recording->result->steps, ranks,
-                                 ranks == 1 ? "" : "es");
+    unsigned long long steps = recording->result->steps;
+    char *text = why && steps ? xasprintf("steps by '%s' were given up after %llu: %s", recording->opts->symbol, steps, why)
+                 : why        ? xasprintf("no steps by '%s': %s", recording->opts->symbol, why)
+                              : xasprintf("steps: %s, %llu in %u process%s", found, steps, ranks, ranks == 1 ? "" : "es");
     if (why)
         log_warn("%s", text);
     else
