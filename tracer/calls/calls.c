@@ -32,7 +32,7 @@
 
 enum {
     CALLS_POLL_MS = 100,
-    CALLS_STOP_NS = 20000000,  // how long a process may take to be seen stopped: it has the signal already
+    CALLS_STOP_NS = 2000000,   // in which a signal that was sent has arrived, whether the process has had the CPU to act on it or not
     CALLS_QUICK_NS = 40000,    // a call costs 2 us, in a nested VM up to 20: of shorter steps too much of the time would be ours
     CALLS_QUICK_MANY = 4096,   // such steps, and half of all: it is no step
     CALLS_NAMES_BYTES = 4 << 20,
@@ -362,10 +362,12 @@ static void calls_on_step(struct native_calls *calls, const struct ug_call_event
                                        CALLS_SHOWN_MAX, calls->find.name, 1000000000 / CALLS_QUICK_NS));
     else if (calls_closed(calls, event->step)) // the gate was closed when it began
         calls_give_up(calls, xasprintf("process %d was let go at its gate by somebody else (SIGCONT)", (int)process->pid));
-    if (stopped && calls_closed(calls, event->step + 1))
+    if (stopped && calls_closed(calls, event->step + 1)) {
         calls_hold(process, event->step + 1, end_ns, event->tid, false);
-    else if (stopped)
+    } else if (stopped) {
+        calls_await_stop(process->pid);
         calls_let_go(calls, process, event->process);
+    }
 }
 
 static void calls_on_enter(struct native_calls *calls, const struct ug_call_event *event)
