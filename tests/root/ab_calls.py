@@ -140,7 +140,7 @@ def test_a_function_that_is_called_too_often(case):
 
 def test_workers_that_share_what_there_is_to_do(case):
     """One of them makes a call and no more: nobody waits for it until the timeout."""
-    program(case, "uneven", HANDLE, gate=WHOLE)
+    program(case, "uneven", HANDLE, gate=WHOLE, timeout="60s")
     check_whole(case, "makes no calls of 'serve::Server::handle' while process")
 
 

@@ -46,8 +46,8 @@ enum {
     CALLS_LOOK_NS_MAX = 1000000000,
 };
 
-// While another stands at the gate a process that makes no calls is waited for so long, as ranks are that come late (harness/run/pair.c).
-#define CALLS_UNEVEN_NS INT64_C(5000000000)
+// While another stands at the gate a process that makes no calls is waited for so long: a rank may write a checkpoint between two.
+#define CALLS_UNEVEN_NS INT64_C(20000000000)
 
 struct calls_process { // by its number in the programs
     struct step_writer *writer;
