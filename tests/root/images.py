@@ -271,6 +271,15 @@ def test_image_without_a_c_library(case):
     check_says(done, "has no glibc")
 
 
+def test_steps_of_a_native_function(case):
+    """A static program in an image that makes no step calls: its steps are the calls of a function."""
+    case.plan({"command": ["/guest", "calls", "40"], "step": "symbol:guest_work"}, image("guest:1"), image("guest:1"), gate=LOOSE)
+    done = case.run()
+    check_code(done, 0, 3)
+    check_says(done, "steps: calls of guest_work")
+    assert case.rows("SELECT DISTINCT steps FROM launch") == [(40,)], str(done)
+
+
 # --- what it lacks, and what goes wrong -----------------------------------------------------------
 
 def test_images_that_cannot_be_sides(case):
