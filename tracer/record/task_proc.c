@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/launcher.h"
 #include "common/proc.h"
 #include "common/strings.h"
 #include "common/target/file.h"
@@ -38,42 +39,20 @@ uint32_t task_tgid_read(uint32_t tid)
     return tgid > 0 ? (uint32_t)tgid : 0;
 }
 
-// A number of the environment, whose texts stand one behind the other, each ended by 0; -1: not there, or none.
-static int32_t task_environment_number(const char *text, size_t len, const char *name)
-{
-    size_t name_len = strlen(name);
-    for (const char *at = text, *end = text + len; at < end; at += strnlen(at, (size_t)(end - at)) + 1) {
-        if ((size_t)(end - at) <= name_len || strncmp(at, name, name_len) != 0 || at[name_len] != '=')
-            continue;
-        const char *digits = at + name_len + 1;
-        size_t count = strspn(digits, "0123456789"); // the text is followed by a 0
-        return count > 0 && count < 9 && digits[count] == 0 ? (int32_t)strtol(digits, NULL, 10) : -1;
-    }
-    return -1;
-}
-
 bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks)
 {
-    static const char *const names[][2] = {{"RANK", "WORLD_SIZE"},
-                                           {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                           {"PMI_RANK", "PMI_SIZE"},
-                                           {"SLURM_PROCID", "SLURM_NTASKS"}};
     char path[64];
     size_t len = 0;
     snprintf(path, sizeof path, "/proc/%u/environ", tgid);
     char *text = target_file_text(path, TASK_ENVIRONMENT_MAX, &len);
-    bool found = false;
-    for (size_t i = 0; text && i < sizeof names / sizeof names[0] && !found; i++) {
-        int32_t rank = task_environment_number(text, len, names[i][0]),
-                ranks = task_environment_number(text, len, names[i][1]);
-        found = rank >= 0 && rank < ranks;
-        if (found) {
-            *ret_rank = rank;
-            *ret_ranks = ranks;
-        }
+    struct launcher_rank found;
+    bool told = text && launcher_find_block(text, len, &found);
+    if (told) {
+        *ret_rank = found.rank;
+        *ret_ranks = found.ranks;
     }
     free(text);
-    return found;
+    return told;
 }
 
 char *task_cmdline_read(uint32_t tgid)

@@ -24,8 +24,8 @@ struct task_stat {
 
 bool task_stat_read(uint32_t tgid, struct task_stat *ret); // false: gone
 char *task_cmdline_read(uint32_t tgid); // arguments joined by blanks; NULL: gone, or a kernel thread; caller frees
-// Which rank of a job its launcher made it, by its environment at exec: torchrun, Open MPI, MPICH and PMI, Slurm. Where there are
-// several, the innermost launcher's. false: none says so, or the environment cannot be read.
+// Which rank of a job its launcher made it, by its environment at exec (common/launcher.h). false: none says so, or the environment
+// cannot be read.
 bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks);
 uint32_t task_tgid_read(uint32_t tid); // the process of a thread; 0: gone
 void task_comm_set(char *comm, const char *from); // comm: UG_COMM_LEN + 1 bytes; made valid UTF-8
