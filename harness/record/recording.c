@@ -59,14 +59,16 @@ static void recording_on_signal(int number)
     recording_signal = number;
 }
 
-static void recording_catch_signals(void)
+static void recording_catch_signals(const struct recording_opts *opts)
 {
     struct sigaction action = {.sa_handler = recording_on_signal}; // no SA_RESTART: waits must end
     recording_signal = 0;
+    signal(SIGXFSZ, SIG_IGN); // a file at the limit of its size is an error in words
+    if (opts->worker)
+        return;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); // a file at the limit of its size is an error in words
 }
 
 // --- the run's row --------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ static int recording_attach(struct recording *recording, struct error *err)
     }
     char *command = opts->command ? json_dumps(words, JSON_COMPACT) : NULL;
     json_decref(words);
-    struct recorder_opts recorder = {.pids = opts->command ? &recording->command.pid : opts->pids,
+    struct recorder_opts recorder = {.pids = opts->worker ? &opts->worker : opts->command ? &recording->command.pid : opts->pids,
                                      .pid_count = opts->command ? 1 : opts->pid_count,
                                      .cgroup = opts->cgroup,
                                      .threshold_ns = opts->threshold_ns,
@@ -266,7 +268,8 @@ static int recording_attach(struct recording *recording, struct error *err)
                                      .host_optional = recording->injects && (opts->gpu_named || inject_has_gpu()),
                                      .max_bytes = opts->max_bytes,
                                      .live = opts->live,
-                                     .command = command};
+                                     .command = command,
+                                     .rank = opts->rank};
     int rc = recorder_start(recording->store, &recorder, &recording->recorder, err);
     free(command);
     struct recorder_totals totals = {.host = true};
@@ -277,7 +280,7 @@ static int recording_attach(struct recording *recording, struct error *err)
     return rc;
 }
 
-// The command has been forked before, and keeps what it was started with. So does the thread that sees calls: a breakpoint
+// The command is another process by now, and keeps what it was started with. So does the thread that sees calls: a breakpoint
 // takes CAP_SYS_ADMIN (perf_uprobe_event_init), and places where a function returns to are learnt to the end.
 static void recording_drop_privileges(void)
 {
@@ -298,14 +301,13 @@ static int recording_start(struct recording *recording, struct error *err)
         recording_find_library(recording);
     if (rc == 0 && !opts->no_steps && (opts->command || opts->symbol))
         recording_open_steps(recording);
-    if (rc == 0 && opts->command) {
-        char *python_dir = opts->finds_steps && !opts->symbol && recording->steps_path ? python_steps_dir() : NULL;
+    char *python_dir = rc == 0 && opts->command && opts->finds_steps && !opts->symbol && recording->steps_path ? python_steps_dir() : NULL;
+    if (rc == 0 && opts->command && !opts->worker) {
         struct command_find find = {python_dir, opts->step};
         // Whose steps are named has no others.
         rc = command_start(opts->command, opts->symbol ? NULL : recording->steps_path, python_dir ? &find : NULL,
                            recording->injects ? &recording->inject : NULL,
                            opts->gpu_kinds, &recording->command, err);
-        free(python_dir);
     }
     // On a busy machine looks at sleeping threads must not come late, nor rings overflow. The command has been
     // forked before and keeps its own priority. Where it is not allowed, things are as they are.
@@ -318,8 +320,11 @@ static int recording_start(struct recording *recording, struct error *err)
         rc = error_set(err, -ECANCELED, "ended by a signal before '%s' was started", opts->command[0]);
     if (rc == 0)
         recording_drop_privileges();
-    if (rc == 0 && opts->command)
+    if (rc == 0 && opts->worker)
+        opts->release(opts->context, &(struct recording_release){recording->steps_path, python_dir != NULL, recording->injects});
+    else if (rc == 0 && opts->command)
         rc = command_release(&recording->command, opts->command[0], err);
+    free(python_dir);
     recording->begin_ns = clock_monotonic_ns();
     return rc;
 }
@@ -427,7 +432,7 @@ int recording_run(const struct recording_opts *opts, struct recording_result *re
     struct recording recording = {.opts = opts, .result = ret_result, .command = {.release_fd = -1, .failure_fd = -1}};
     *ret_result = (struct recording_result){0};
     recording.progress = opts->progress && isatty(STDERR_FILENO);
-    recording_catch_signals();
+    recording_catch_signals(opts);
     if (recording.progress)
         log_set_hook(recording_clear_line);
     int rc = recording_start(&recording, err);

@@ -14,13 +14,26 @@
 #include "common/error.h"
 #include "tracer/record/record.h"
 
+// What a process that becomes the command by itself is to have in its environment.
+struct recording_release {
+    const char *steps_path; // value of UPGATE_STEPS, NULL: none
+    bool finds_steps;       // and steps are to be found (harness/run/python_steps.h)
+    bool injects;           // its GPU side is to be recorded
+};
+
 struct recording_opts {
-    const char *path; // of the store; must not exist yet
+    const char *path; // of the store; must not exist yet, or be empty
     const pid_t *pids;
     size_t pid_count;
     const char *cgroup;     // directory, or NULL
     char *const *command;   // NULL-terminated, or NULL
     size_t command_count;
+    // Not 0: this process, no child of ours, waits to become the command, and is told by release when it may. Signals do not end the
+    // recording then: its end does.
+    pid_t worker;
+    void (*release)(void *context, const struct recording_release *with);
+    void *context;
+    const char *rank;       // JSON object: who it is, for recording.target; or NULL
     int64_t duration_ns;    // 0: until the target ends or a signal comes
     int64_t threshold_ns;   // 0: the recorder's
     uint32_t sample_hz;     // as recorder_opts

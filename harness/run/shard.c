@@ -4,7 +4,8 @@
 // learns from the schema itself: a column more needs no change here.
 //
 // Rows are numbered behind those in use. Texts and kernels are shared by all recordings of a store: theirs are looked
-// up by content, and the numbers translated by functions of the connection.
+// up by content, and the numbers translated by functions of the connection. Of several ranks that were recorded on one node each
+// recorder saw the others, too: where they become one recording, processes and threads are shared as well.
 #include "harness/run/shard.h"
 
 #include <ctype.h>
@@ -15,7 +16,7 @@
 
 #include "common/strings.h"
 
-enum { SHARD_COLUMNS_MAX = 48, SHARD_BUSY_MS = 5000 };
+enum { SHARD_IDS_MAX = 1 << 26, SHARD_BUSY_MS = 5000 }; // numbers are given in order
 
 // Those a recorder writes, each behind the ones it refers to.
 static const char *const shard_tables[] = {
@@ -26,9 +27,15 @@ static const char *const shard_tables[] = {
     "ledger",     "note"};
 enum { SHARD_TABLE_COUNT = sizeof shard_tables / sizeof *shard_tables };
 
-// Shared rows: from their number in the shard to the one in the store.
-enum shard_shared { SHARD_STRING, SHARD_KERNEL, SHARD_SHARED_COUNT };
-static const char *const shard_shared_tables[SHARD_SHARED_COUNT] = {"string", "gpu_kernel"};
+// Shared rows: from their number in the shard to the one in the store. The last two only where all becomes one recording.
+enum shard_shared { SHARD_STRING, SHARD_KERNEL, SHARD_PROCESS, SHARD_THREAD, SHARD_SHARED_COUNT };
+static const char *const shard_shared_tables[SHARD_SHARED_COUNT] = {"string", "gpu_kernel", "process", "thread"};
+
+// What ends in _ns is one or the other; process.start_ns is neither, it says which process it is.
+static const char *const shard_times[] = {"at_ns", "begin_ns", "end_ns", "out_ns", "waking_ns", "in_ns", "started_ns", "ended_ns", "start_ns",
+                                          "enqueued_ns", "kernel_start_ns", "kernel_end_ns", "before_ns", "after_ns"};
+static const char *const shard_lengths[] = {"dur_ns", "threshold_ns", "short_gap_ns", "run_ns", "call_ns", "call_dur_ns",
+                                            "clock_residual_ns", "clock_residual_max_ns", "gpu_ns"};
 
 struct shard_ids {
     int64_t *ids;
@@ -37,7 +44,7 @@ struct shard_ids {
 
 struct shard_map {
     struct store *store, *shard;
-    int64_t launch_id;
+    struct shard_place place;
     int64_t offsets[SHARD_TABLE_COUNT]; // the largest number in use in the store
     struct shard_ids shared[SHARD_SHARED_COUNT];
 };
@@ -141,6 +148,23 @@ static void shard_on_id(sqlite3_context *context, int count, sqlite3_value **val
         sqlite3_result_int64(context, ids->ids[id]); // else NULL, which it was
 }
 
+// "cpu3 steal_ns" of a node whose CPUs are numbered from 16 on is "cpu19 steal_ns".
+static void shard_on_cpu_name(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    const char *name = (const char *)sqlite3_value_text(values[0]);
+    int64_t first = sqlite3_value_int64(values[1]);
+    (void)count;
+    if (!name || strncmp(name, "cpu", 3) != 0 || !isdigit((unsigned char)name[3])) {
+        sqlite3_result_text(context, name, -1, SQLITE_TRANSIENT);
+        return;
+    }
+    char *rest, *text;
+    int64_t number = strtoll(name + 3, &rest, 10);
+    text = xasprintf("cpu%lld%s", (long long)(number < INT16_MAX ? number + first : number), rest);
+    sqlite3_result_text(context, text, -1, SQLITE_TRANSIENT);
+    free(text);
+}
+
 static int shard_functions(struct shard_map *map, struct error *err)
 {
     sqlite3 *db = store_db(map->shard);
@@ -149,7 +173,10 @@ static int shard_functions(struct shard_map *map, struct error *err)
     if (sqlite3_create_function(db, "shard_move", 2, flags, NULL, shard_on_move, NULL, NULL) ||
         sqlite3_create_function(db, "shard_strings", 1, flags, strings, shard_on_list, NULL, NULL) ||
         sqlite3_create_function(db, "shard_string", 1, flags, strings, shard_on_id, NULL, NULL) ||
-        sqlite3_create_function(db, "shard_gpu_kernel", 1, flags, kernels, shard_on_id, NULL, NULL))
+        sqlite3_create_function(db, "shard_gpu_kernel", 1, flags, kernels, shard_on_id, NULL, NULL) ||
+        sqlite3_create_function(db, "shard_process", 1, flags, &map->shared[SHARD_PROCESS], shard_on_id, NULL, NULL) ||
+        sqlite3_create_function(db, "shard_thread", 1, flags, &map->shared[SHARD_THREAD], shard_on_id, NULL, NULL) ||
+        sqlite3_create_function(db, "shard_cpu_name", 2, flags, NULL, shard_on_cpu_name, NULL, NULL))
         return shard_error(map, err);
     return 0;
 }
@@ -162,6 +189,9 @@ static int shard_read_ids(struct shard_map *map, enum shard_shared shared, const
     int rc = shard_max_id(map, "main", shard_shared_tables[shared], &ids->count, err);
     if (rc)
         return rc;
+    if (ids->count < 0 || ids->count >= SHARD_IDS_MAX)
+        return error_set(err, -EBADMSG, "failed to take a recording from '%s': the store is damaged: numbers of table %s", store_path(map->shard),
+                         shard_shared_tables[shared]);
     ids->ids = xcalloc((size_t)++ids->count, sizeof *ids->ids);
     sqlite3_stmt *stmt = shard_prepare(map, xstrdup(sql));
     int step = stmt ? SQLITE_ROW : SQLITE_ERROR;
@@ -225,27 +255,118 @@ static int shard_kernels(struct shard_map *map, struct error *err)
     return rc;
 }
 
+// --- who is known already -------------------------------------------------------------------------
+
+// A process by its pid and its start, of which /proc knows 10 ms; the idle task has neither.
+static int shard_processes(struct shard_map *map, struct error *err)
+{
+    char *sql = xasprintf(
+        "SELECT s.id, coalesce((SELECT r.id FROM run.process r WHERE %lld > 0 AND r.recording_id = %lld AND r.tgid = s.tgid AND r.id >= %lld "
+        "AND (s.start_ns > 0 OR s.tgid = 0) AND r.start_ns BETWEEN s.start_ns - 20000000 AND s.start_ns + 20000000 LIMIT 1), s.id + %lld) "
+        "FROM main.process s",
+        (long long)map->place.process_first, (long long)map->place.recording_id, (long long)map->place.process_first,
+        (long long)map->offsets[shard_table_idx("process")]);
+    int rc = shard_read_ids(map, SHARD_PROCESS, sql, err);
+    free(sql);
+    if (rc)
+        return rc;
+    sql = xasprintf("SELECT s.id, coalesce((SELECT r.id FROM run.thread r WHERE r.process_id = shard_process(s.process_id) AND r.tid = s.tid "
+                    "LIMIT 1), s.id + %lld) FROM main.thread s",
+                    (long long)map->offsets[shard_table_idx("thread")]);
+    rc = shard_read_ids(map, SHARD_THREAD, sql, err);
+    free(sql);
+    return rc;
+}
+
+// Who was a stranger to one recorder is known better to the one whose target it was.
+static int shard_know_targets(struct shard_map *map, struct error *err)
+{
+    char *sql = xasprintf(
+        "UPDATE run.process SET kind = 'target', (ppid, comm, cmdline, started_ns, ended_ns, exit_code) = (SELECT s.ppid, s.comm, s.cmdline, "
+        "s.started_ns + %lld, s.ended_ns + %lld, s.exit_code FROM main.process s WHERE s.kind = 'target' AND shard_process(s.id) = "
+        "run.process.id) WHERE id IN (SELECT shard_process(s.id) FROM main.process s WHERE s.kind = 'target') AND id <= %lld",
+        (long long)map->place.shift_ns, (long long)map->place.shift_ns, (long long)map->offsets[shard_table_idx("process")]);
+    int rc = shard_exec(map, sql, err);
+    free(sql);
+    return rc;
+}
+
 // --- a table --------------------------------------------------------------------------------------
+
+static bool shard_among(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(word, words[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool shard_is_time(const char *table, const char *column)
+{
+    return shard_among(column, shard_times, sizeof shard_times / sizeof *shard_times) &&
+           !(strcmp(table, "process") == 0 && strcmp(column, "start_ns") == 0);
+}
+
+// A column whose meaning is not known here would be merged as it is, on another clock than the rest.
+static bool shard_is_strange(const char *column)
+{
+    size_t len = strlen(column);
+    return len > 3 && strcmp(column + len - 3, "_ns") == 0 && !shard_among(column, shard_times, sizeof shard_times / sizeof *shard_times) &&
+           !shard_among(column, shard_lengths, sizeof shard_lengths / sizeof *shard_lengths);
+}
+
+// Of one recording that several become part of: times, CPUs, steps. NULL: nothing special.
+static char *shard_value_moved(const struct shard_map *map, const char *table, const char *column)
+{
+    const struct shard_place *place = &map->place;
+    bool steps = strcmp(table, "recorded_step") == 0, counter = strcmp(table, "counter") == 0;
+    if (shard_is_time(table, column))
+        return place->shift_ns ? xasprintf("s.%s + %lld", column, (long long)place->shift_ns) : NULL;
+    if (strcmp(column, "cpu") == 0 || strcmp(column, "cpu_in") == 0 || strcmp(column, "cpu_out") == 0)
+        return place->cpu_first < 0 ? xstrdup("-1") : place->cpu_first ? xasprintf("s.%s + %lld", column, (long long)place->cpu_first) : NULL;
+    if (steps && strcmp(column, "rank") == 0)
+        return xasprintf("CASE (SELECT count(DISTINCT rank) FROM main.recorded_step) WHEN 1 THEN %d ELSE s.rank END", (int)place->rank);
+    if (counter && strcmp(column, "name") == 0)
+        return xasprintf("CASE WHEN s.source IN ('cpu.stat', 'drops') THEN s.name || ' rank %d' WHEN s.source = 'stat' THEN "
+                         "shard_cpu_name(s.name, %lld) ELSE s.name END", (int)place->rank, (long long)(place->cpu_first > 0 ? place->cpu_first : 0));
+    return NULL;
+}
+
+// Which rows of a table are stored.
+static char *shard_where(const struct shard_map *map, const char *table)
+{
+    for (int i = SHARD_PROCESS; i <= SHARD_THREAD; i++)
+        if (strcmp(table, shard_shared_tables[i]) == 0)
+            return xasprintf(" WHERE shard_%s(s.id) > %lld", table, (long long)map->offsets[shard_table_idx(table)]);
+    return xstrdup(strcmp(table, "counter") == 0 && !map->place.machine ? " WHERE s.source IN ('cpu.stat', 'drops')" : "");
+}
 
 // What becomes of a column; the caller frees. to: the table it refers to, or NULL.
 static char *shard_value(const struct shard_map *map, int table, const char *column, const char *to)
 {
     const char *name = shard_tables[table];
+    bool one = map->place.recording_id > 0, who = one && (strcmp(name, "process") == 0 || strcmp(name, "thread") == 0);
+    char *moved = one ? shard_value_moved(map, name, column) : NULL;
+    if (moved)
+        return moved;
     bool frames = strcmp(column, "frames") == 0;
     int idx = to ? shard_table_idx(to) : SHARD_TABLE_COUNT;
     if (strcmp(column, "id") == 0)
-        return xasprintf("s.id + %lld", (long long)map->offsets[table]);
+        return who ? xasprintf("shard_%s(s.id)", name) : xasprintf("s.id + %lld", (long long)map->offsets[table]);
+    if (one && to && strcmp(to, "recording") == 0)
+        return xasprintf("%lld", (long long)map->place.recording_id);
     if (frames && strcmp(name, "stack") == 0)
         return xasprintf("shard_move(s.frames, %lld)", (long long)map->offsets[shard_table_idx("frame")]);
     if (frames && strcmp(name, "launch_stack") == 0)
         return xstrdup("shard_strings(s.frames)");
     if (!to)
         return xasprintf("s.%s", column);
-    for (int i = 0; i < SHARD_SHARED_COUNT; i++)
+    for (int i = 0; i < (one ? SHARD_SHARED_COUNT : SHARD_PROCESS); i++)
         if (strcmp(to, shard_shared_tables[i]) == 0)
             return xasprintf("shard_%s(s.%s)", to, column);
-    return idx < SHARD_TABLE_COUNT ? xasprintf("s.%s + %lld", column, (long long)map->offsets[idx])
-                                   : xasprintf("%lld", (long long)map->launch_id);
+    if (idx < SHARD_TABLE_COUNT)
+        return xasprintf("s.%s + %lld", column, (long long)map->offsets[idx]);
+    return map->place.launch_id ? xasprintf("%lld", (long long)map->place.launch_id) : xstrdup("NULL");
 }
 
 // The table that a column refers to, or NULL; the caller frees.
@@ -268,9 +389,16 @@ static int shard_copy(struct shard_map *map, int table, struct error *err)
         return shard_strings(map, err);
     if (strcmp(name, "gpu_kernel") == 0)
         return shard_kernels(map, err);
+    bool one = map->place.recording_id > 0;
+    int strange = 0;
+    if (one && strcmp(name, "recording") == 0)
+        return 0;
     sqlite3_stmt *stmt = shard_prepare(map, xasprintf("PRAGMA main.table_info(%s)", name));
     while (stmt && sqlite3_step(stmt) == SQLITE_ROW) {
         const char *column = (const char *)sqlite3_column_text(stmt, 1);
+        if (one && shard_is_strange(column) && !strange)
+            strange = error_set(err, -EBADMSG, "'%s' has a column %s.%s, of which this upgate does not know whether it is a time",
+                                store_path(map->shard), name, column);
         char *to = shard_reference(map, name, column), *value = shard_value(map, table, column, to);
         strbuf_add(&names, "%s%s", names.len ? ", " : "", column);
         strbuf_add(&values, "%s%s", values.len ? ", " : "", value);
@@ -278,9 +406,13 @@ static int shard_copy(struct shard_map *map, int table, struct error *err)
         free(to);
     }
     sqlite3_finalize(stmt);
-    char *sql = xasprintf("INSERT INTO run.%s (%s) SELECT %s FROM main.%s s", name, names.text ? names.text : "",
-                          values.text ? values.text : "", name);
-    int rc = shard_exec(map, sql, err);
+    char *where = one ? shard_where(map, name) : xstrdup("");
+    // Of what two recorders of a node tell about one thread, or two workers of one step, the first one counts.
+    bool first = one && (strcmp(name, "thread_total") == 0 || strcmp(name, "recorded_step") == 0);
+    char *sql = xasprintf("INSERT %sINTO run.%s (%s) SELECT %s FROM main.%s s%s", first ? "OR IGNORE " : "", name, names.text ? names.text : "",
+                          values.text ? values.text : "", name, where);
+    int rc = strange ? strange : shard_exec(map, sql, err);
+    free(where);
     free(sql);
     strbuf_free(&names);
     strbuf_free(&values);
@@ -291,8 +423,8 @@ static int shard_attach(struct shard_map *map, struct error *err)
 {
     char *sql = sqlite3_mprintf("ATTACH %Q AS run", store_path(map->store));
     sqlite3_busy_timeout(store_db(map->shard), SHARD_BUSY_MS);
-    // A recording that ended on a full disk may name rows that were never written.
-    int rc = shard_exec(map, "PRAGMA foreign_keys = OFF", err);
+    // A recording that ended on a full disk may name rows that were never written. What was opened to be read writes into the store.
+    int rc = shard_exec(map, "PRAGMA foreign_keys = OFF; PRAGMA query_only = OFF", err);
     if (rc == 0)
         rc = shard_exec(map, sql, err);
     sqlite3_free(sql);
@@ -301,7 +433,12 @@ static int shard_attach(struct shard_map *map, struct error *err)
 
 int shard_merge(struct store *store, struct store *shard, int64_t launch_id, struct error *err)
 {
-    struct shard_map map = {.store = store, .shard = shard, .launch_id = launch_id};
+    return shard_take(store, shard, &(struct shard_place){.launch_id = launch_id}, err);
+}
+
+int shard_take(struct store *store, struct store *shard, const struct shard_place *place, struct error *err)
+{
+    struct shard_map map = {.store = store, .shard = shard, .place = *place};
     int rc = shard_attach(&map, err);
     if (rc)
         return rc;
@@ -311,6 +448,10 @@ int shard_merge(struct store *store, struct store *shard, int64_t launch_id, str
     bool open = rc == 0;
     for (int table = 0; table < SHARD_TABLE_COUNT && rc == 0; table++)
         rc = shard_max_id(&map, "run", shard_tables[table], &map.offsets[table], err);
+    if (rc == 0 && place->recording_id)
+        rc = shard_processes(&map, err);
+    if (rc == 0 && place->recording_id)
+        rc = shard_know_targets(&map, err);
     for (int table = 0; table < SHARD_TABLE_COUNT && rc == 0; table++)
         rc = shard_copy(&map, table, err);
     if (rc == 0)

@@ -5,13 +5,29 @@
 #ifndef UPGATE_HARNESS_RUN_SHARD_H
 #define UPGATE_HARNESS_RUN_SHARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
 #include "tracer/store/store.h"
 
+// Where a shard goes in the store.
+struct shard_place {
+    int64_t launch_id;    // of the recordings; 0: none
+    // Not 0: all of it becomes part of this recording, whose row is there. `{0}` beside it: another rank of the same node, none of
+    // whose processes is known yet.
+    int64_t recording_id;
+    int64_t process_first; // rows of table process from here on are of the same node: whom they have is not stored again
+    int64_t shift_ns;      // is added to times, not to lengths
+    int64_t cpu_first;     // is added to numbers of CPUs; -1: they become -1, not known
+    int32_t rank;          // names its steps, where it has one rank's, and the counters of its cgroup
+    bool machine;          // with the counters of the whole machine: once for a node is enough
+};
+
 int shard_open(struct store **ret_shard, struct error *err); // closed with store_close
 // Everything a recorder has written, as recordings of a launch. One transaction of the store.
 int shard_merge(struct store *store, struct store *shard, int64_t launch_id, struct error *err);
+// The same at any place. The shard may be one that was opened to be read; it stays as it is.
+int shard_take(struct store *store, struct store *shard, const struct shard_place *place, struct error *err);
 
 #endif

@@ -53,6 +53,7 @@ LAW = {
     "harness/run": COMMON | {"tracer/store", "harness/steps", "harness/plan", "harness/image", "harness/gate",
                              "harness/fingerprint", "reports/render/verdict", "tracer/record", "tracer/calls"},
     "harness/record": COMMON | {"tracer/record", "tracer/calls", "tracer/store", "harness/steps", "harness/run", "reports/render/text"},
+    "harness/rank": COMMON | {"harness/record", "harness/run", "tracer/record", "tracer/store"},
     "harness/live": COMMON | {"harness/record", "tracer/store", "reports/analyse/stalls", "reports/render", "reports/render/stalls",
                               "reports/render/text"},
     "harness/canary/http": COMMON,

@@ -27,6 +27,7 @@ struct recorder_opts {
     bool no_children;
     bool prompt; // Python stacks of samples are read at once, and may cost more: a traced launch
     const char *command;    // for table recording.target, JSON array text, or NULL
+    const char *rank;       // likewise, JSON object: which rank of a job the target is; or NULL
     uint32_t gpu_kinds;     // enum ug_spool_want of prepared processes; 0: their GPU side is left alone
     const char *gpu_library; // for the sentence that says how to prepare a process; NULL ok
     bool host_optional;     // go on with the GPU side alone where the host side is not permitted

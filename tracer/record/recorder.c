@@ -29,7 +29,7 @@ enum {
     RECORDER_SEARCH_NS = 100000000, // for new interpreters
     RECORDER_LOOK_MAX_NS = 5000000, // a look at all threads that costs more is not repeated every second
     RECORDER_GPU_SENTENCES = 8,
-    RECORDER_CHILDREN_SHARE = 100, // looking for children takes one part of so many
+    RECORDER_CHILDREN_SHARE = 100, // looking for children takes one part of so many, and so does telling of ranks
     RECORDER_ALIVE_SHARE = 400, // of thousands of processes of which one ends in every round
     RECORDER_DRAIN_ROUNDS = 1000,
     RECORDER_DRAIN_NS = 500000000,  // before detaching: a target that never pauses fills the rings for ever
@@ -45,6 +45,8 @@ static char *recorder_target_json(const struct recorder_opts *opts)
     json_t *target = json_pack("{so so so}", "pids", pids, "cgroup",
                                opts->cgroup ? json_string(opts->cgroup) : json_null(), "command",
                                command ? command : json_array());
+    if (target && opts->rank)
+        json_object_set_new(target, "rank", json_loads(opts->rank, 0, NULL));
     char *text = target ? json_dumps(target, JSON_COMPACT) : NULL;
     json_decref(target);
     return text ? text : xstrdup("{}");
@@ -294,7 +296,7 @@ static int recorder_write_ranks(struct recorder *recorder, struct error *err)
 {
     size_t count = 0;
     const struct task_rank *ranks = tasks_ranks(recorder->tasks, &count);
-    if (!count)
+    if (count == recorder->ranks_written)
         return 0;
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
@@ -307,11 +309,13 @@ static int recorder_write_ranks(struct recorder *recorder, struct error *err)
                                "si", text, recorder->recording_id)
                   : error_set(err, -ENOMEM, "out of memory");
     free(text);
+    if (rc == 0)
+        recorder->ranks_written = count;
     return rc;
 }
 
-// For who reads meanwhile: the waits that go on take the place of those of a second ago (last: they go), and who is which rank. Of
-// thousands of threads less often: 2 % of a core.
+// For who reads meanwhile: the waits that go on take the place of those of a second ago (last: they go). Of thousands of threads less
+// often: 2 % of a core.
 static void recorder_put_waiting(struct recorder *recorder, bool last)
 {
     enum { SHARE = 50 };
@@ -323,8 +327,6 @@ static void recorder_put_waiting(struct recorder *recorder, bool last)
                         (int64_t)UG_GAP_UNFINISHED);
     if (rc == 0)
         rc = store_get_int(recorder->store, &recorder->waiting_row, &err, "SELECT coalesce(max(rowid), 0) FROM gap", "");
-    if (rc == 0)
-        rc = recorder_write_ranks(recorder, &err);
     if (rc)
         writer_fail(recorder->writer);
     else if (!last)
@@ -349,7 +351,11 @@ static int recorder_second(struct recorder *recorder, int64_t now_ns, struct err
         python_settle(recorder->python, false);
     recorder_put_waiting(recorder, false);
     int rc = 0;
-    if (recorder->retention && writer_begin(recorder->writer) == 0)
+    if (now_ns >= recorder->ranks_next_ns && writer_begin(recorder->writer) == 0) { // not at the end only: a recorder may be killed
+        rc = recorder_write_ranks(recorder, err);
+        recorder->ranks_next_ns = now_ns + RECORDER_CHILDREN_SHARE * (clock_monotonic_ns() - now_ns);
+    }
+    if (rc == 0 && recorder->retention && writer_begin(recorder->writer) == 0)
         rc = retention_step(recorder->retention, err);
     return rc ? rc : writer_commit(recorder->writer, false, err);
 }
@@ -456,6 +462,7 @@ static int recorder_write_end(struct recorder *recorder, struct error *err)
     if (rc == 0)
         rc = store_exec(recorder->store, err, "UPDATE recording SET end_ns = ?, python = ?, missing = ? WHERE id = ?",
                         "iisi", recorder->end_ns, (int64_t)python, missing, recorder->recording_id);
+    recorder->ranks_written = 0; // what was written may have been rolled back
     if (rc == 0)
         rc = recorder_write_ranks(recorder, err);
     if (rc == 0)

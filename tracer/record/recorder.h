@@ -40,6 +40,8 @@ struct recorder {
     int64_t begin_ns, end_ns, commit_next_ns, counters_next_ns, alive_next_ns, asked_next_ns, search_next_ns, look_next_ns;
     bool no_children, live;
     int64_t waiting_row, waiting_next_ns; // live: behind it stand the waits that went on a second ago; when they are asked for again
+    size_t ranks_written; // of tasks_ranks, in recording.target
+    int64_t ranks_next_ns;
     uint32_t missed[RECORDER_MISSED_MAX], missed_count; // children of the target that are no targets
 };
 

@@ -113,6 +113,7 @@ void late_describe(const struct ranks *ranks, const struct work *work, const str
         .is_straggler = true,
         .rank = row->rank,
         .ranks = ranks->size > 0 ? ranks->size : (int32_t)ranks->row_count,
+        .late_cause = straggler->cause < CAUSE_COUNT ? stall_causes(&(size_t){0})[straggler->cause].id : NULL,
         .what = late_what(ranks, straggler),
         .late_ns = count ? straggler->total_ns / (int64_t)count : 0,
         .more_ns = count && (straggler->function || straggler->cause < CAUSE_COUNT) ? straggler->deed_ns / (int64_t)count : 0,

@@ -67,6 +67,7 @@ struct stall {
     bool is_straggler;
     int32_t rank, ranks;     // the culprit's, of so many; -1: not known
     const char *host;        // where it runs; NULL: not known
+    const char *late_cause;  // of the table of causes, what holds it up; NULL: something of its own
     const char *what;        // "computing in prepare_features (ddp.py)"; NULL: not seen
     int64_t late_ns;         // the mean of one time
     int64_t more_ns;         // what it did more than the others, of that, in the mean; 0: not seen

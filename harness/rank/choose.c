@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which shards are merged: of one run, of one restart, each rank once.
+#include "harness/rank/choose.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/strings.h"
+#include "common/vector.h"
+
+void choose_add_missing(struct merge_result *result, int32_t rank, const char *why)
+{
+    for (size_t i = 0; i < result->missing_count; i++)
+        if (result->missing[i].rank == rank)
+            return;
+    vector_push(result->missing, result->missing_count, (struct merge_rank){rank, xstrdup(why)});
+}
+
+static void __attribute__((format(printf, 2, 3))) choose_note(struct merge_result *result, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *text = xvasprintf(fmt, args);
+    va_end(args);
+    vector_push(result->notes, result->note_count, text);
+}
+
+static const char *choose_time(int64_t wall_ns, char text[32])
+{
+    time_t seconds = (time_t)(wall_ns / 1000000000);
+    struct tm local;
+    if (!localtime_r(&seconds, &local) || !strftime(text, 32, "%F %T", &local))
+        snprintf(text, 32, "?");
+    return text;
+}
+
+// --- the run --------------------------------------------------------------------------------------
+
+// "'77.0' (4 ranks, from 2026-11-26 22:10:01)" of each run.
+static char *choose_runs_text(const struct scan *scan, size_t *ret_count)
+{
+    enum { NAMED_MAX = 12 };
+    struct strbuf text = {0};
+    *ret_count = 0;
+    for (size_t first = 0, end; first < scan->count; first = end) {
+        int64_t started_ns = INT64_MAX;
+        size_t shards = 0;
+        char at[32];
+        for (end = first; end < scan->count && strcmp(scan->shards[end].run, scan->shards[first].run) == 0; end++) {
+            if (scan->shards[end].why)
+                continue;
+            shards++;
+            started_ns = scan->shards[end].started_wall_ns < started_ns ? scan->shards[end].started_wall_ns : started_ns;
+        }
+        if (++*ret_count > NAMED_MAX)
+            continue;
+        strbuf_add(&text, "%s'%s' (%zu shard%s", text.len ? ", " : "", scan->shards[first].run, shards, shards == 1 ? "" : "s");
+        strbuf_add(&text, shards ? ", from %s)" : ")", choose_time(started_ns, at));
+    }
+    if (*ret_count > NAMED_MAX)
+        strbuf_add(&text, " and %zu more", *ret_count - NAMED_MAX);
+    return strbuf_take(&text);
+}
+
+static int choose_run(const char *run, const char *dir, struct merge_result *result, struct error *err)
+{
+    size_t count = 0;
+    char *runs = choose_runs_text(&result->scan, &count);
+    int rc = 0;
+    for (size_t i = 0; i < result->scan.count && run && !result->run; i++)
+        if (strcmp(result->scan.shards[i].run, run) == 0)
+            result->run = result->scan.shards[i].run;
+    if (run && !result->run)
+        rc = error_set(err, -EINVAL, "'%s' has no run '%s'; it has %s", dir, run, runs);
+    else if (!run && count > 1)
+        rc = error_set(err, -EINVAL, "'%s' has several runs, which cannot become one: %s; name one with --run", dir, runs);
+    else if (!run)
+        result->run = result->scan.shards[0].run;
+    free(runs);
+    return rc;
+}
+
+// --- the restart ----------------------------------------------------------------------------------
+
+static bool choose_of_run(const struct merge_result *result, const struct scan_shard *shard)
+{
+    return strcmp(shard->run, result->run) == 0;
+}
+
+// A shard knows its restart better than the name of its file, which may have been changed.
+static int64_t choose_restart_of(const struct scan_shard *shard)
+{
+    return shard->why ? shard->restart : shard->who.launcher.restart;
+}
+
+static int choose_restart(int64_t restart, struct merge_result *result, struct error *err)
+{
+    int64_t last = -1;
+    bool there = false;
+    for (size_t i = 0; i < result->scan.count; i++) {
+        const struct scan_shard *shard = &result->scan.shards[i];
+        if (!choose_of_run(result, shard))
+            continue;
+        last = choose_restart_of(shard) > last ? choose_restart_of(shard) : last;
+        there |= choose_restart_of(shard) == restart;
+    }
+    if (restart >= 0 && !there)
+        return error_set(err, -EINVAL, "run '%s' has no restart %lld; its last one is %lld", result->run, (long long)restart, (long long)last);
+    result->restart = restart >= 0 ? restart : last;
+    int64_t others = 0, least = -1;
+    for (size_t i = 0; i < result->scan.count; i++) {
+        const struct scan_shard *shard = &result->scan.shards[i];
+        if (!choose_of_run(result, shard) || choose_restart_of(shard) == result->restart)
+            continue;
+        others++;
+        least = least < 0 || choose_restart_of(shard) < least ? choose_restart_of(shard) : least;
+    }
+    if (others)
+        choose_note(result, "the job was restarted: this is restart %lld; %lld shard%s of other restarts, from %lld on, are left out (--restart N)",
+                    (long long)result->restart, (long long)others, others == 1 ? "" : "s", (long long)least);
+    return 0;
+}
+
+// --- ranks ----------------------------------------------------------------------------------------
+
+static bool choose_is_candidate(const struct merge_result *result, const struct scan_shard *shard)
+{
+    return choose_of_run(result, shard) && choose_restart_of(shard) == result->restart;
+}
+
+static int choose_check_job(struct merge_result *result, const struct scan_shard *first, const struct scan_shard *shard, struct error *err)
+{
+    if (strcmp(first->who.run, shard->who.run) != 0)
+        return error_set(err, -EINVAL, "'%s' is of run '%s', '%s' of run '%s': they cannot become one; take one of them out of the directory",
+                         first->path, first->who.run, shard->path, shard->who.run);
+    if (first->who.launcher.ranks != shard->who.launcher.ranks)
+        return error_set(err, -EINVAL, "'%s' is of a job of %d ranks, '%s' of one of %d: two jobs of one name; take one of them out of the "
+                         "directory, and give each its own --run", first->path, (int)first->who.launcher.ranks, shard->path,
+                         (int)shard->who.launcher.ranks);
+    if (shard->rank != shard->who.launcher.rank)
+        choose_note(result, "'%s' is of rank %d, whatever its name says", shard->path, (int)shard->who.launcher.rank);
+    return 0;
+}
+
+static int choose_by_rank(const void *left, const void *right)
+{
+    const struct scan_shard *a = *(struct scan_shard *const *)left, *b = *(struct scan_shard *const *)right;
+    int32_t of_a = a->who.launcher.rank, of_b = b->who.launcher.rank;
+    return (of_a > of_b) - (of_a < of_b);
+}
+
+static int choose_collect(struct merge_result *result, struct error *err)
+{
+    struct scan *scan = &result->scan;
+    int rc = 0;
+    for (size_t i = 0; i < scan->count && rc == 0; i++) {
+        struct scan_shard *shard = &scan->shards[i];
+        if (!choose_is_candidate(result, shard) || shard->why)
+            continue;
+        rc = result->chosen_count ? choose_check_job(result, result->chosen[0], shard, err) : choose_check_job(result, shard, shard, err);
+        vector_push(result->chosen, result->chosen_count, shard);
+        result->bytes += shard->bytes;
+        if (shard->alive)
+            choose_note(result, "rank %d is still being recorded: what it has by now is taken", (int)shard->who.launcher.rank);
+    }
+    if (result->chosen_count)
+        qsort(result->chosen, result->chosen_count, sizeof *result->chosen, choose_by_rank);
+    return rc;
+}
+
+static int choose_find_duplicates(struct merge_result *result, struct error *err)
+{
+    for (size_t i = 1; i < result->chosen_count; i++) {
+        const struct scan_shard *a = result->chosen[i - 1], *b = result->chosen[i];
+        char at_a[32], at_b[32];
+        if (a->who.launcher.rank != b->who.launcher.rank)
+            continue;
+        char *why = xasprintf("'%s' (%s, from %s) and '%s' (%s, from %s)", a->path, a->who.host, choose_time(a->started_wall_ns, at_a), b->path,
+                              b->who.host, choose_time(b->started_wall_ns, at_b));
+        vector_push(result->duplicates, result->duplicate_count, (struct merge_rank){a->who.launcher.rank, why});
+    }
+    if (!result->duplicate_count)
+        return 0;
+    const struct merge_rank *one = &result->duplicates[0];
+    return error_set(err, -EINVAL, "rank %d of run '%s' is there twice: %s%s; of a job that was started twice in one directory take the shards of "
+                     "one start out, and next time give each its own --run or -o", (int)one->rank, result->run, one->why,
+                     result->duplicate_count > 1 ? ", and others are, too" : "");
+}
+
+static bool choose_has(const struct merge_result *result, int32_t rank)
+{
+    size_t low = 0, high = result->chosen_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (result->chosen[middle]->who.launcher.rank < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < result->chosen_count && result->chosen[low]->who.launcher.rank == rank;
+}
+
+// Why of those whose shard is not one, or who left a reason in its place; the others have left nothing.
+static void choose_find_missing(struct merge_result *result)
+{
+    for (size_t i = 0; i < result->scan.count; i++) {
+        const struct scan_shard *shard = &result->scan.shards[i];
+        if (!choose_is_candidate(result, shard) || !shard->why)
+            continue;
+        if (shard->rank < result->ranks && !choose_has(result, (int32_t)shard->rank))
+            choose_add_missing(result, (int32_t)shard->rank, shard->why);
+        else
+            choose_note(result, "rank %lld: %s", (long long)shard->rank, shard->why);
+    }
+    for (int32_t rank = 0; rank < result->ranks; rank++)
+        if (!choose_has(result, rank))
+            choose_add_missing(result, rank, "it has no shard");
+}
+
+static int choose_missing_by_rank(const void *left, const void *right)
+{
+    const struct merge_rank *a = left, *b = right;
+    return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+// By node, the node of the lowest rank first.
+static void choose_sort_by_node(struct merge_result *result)
+{
+    for (size_t first = 0, end; first < result->chosen_count; first = end) {
+        end = first + 1;
+        for (size_t i = end; i < result->chosen_count; i++) {
+            struct scan_shard *shard = result->chosen[i];
+            if (strcmp(shard->who.boot, result->chosen[first]->who.boot) != 0)
+                continue;
+            memmove(&result->chosen[end + 1], &result->chosen[end], (i - end) * sizeof *result->chosen);
+            result->chosen[end++] = shard;
+        }
+    }
+}
+
+int choose_shards(const char *run, int64_t restart, const char *dir, struct merge_result *result, struct error *err)
+{
+    enum { RANKS_TOLD_MAX = 1 << 20 };
+    int rc = choose_run(run, dir, result, err);
+    if (rc == 0)
+        rc = choose_restart(restart, result, err);
+    if (rc == 0)
+        rc = choose_collect(result, err);
+    if (rc == 0 && !result->chosen_count) {
+        const char *why = "there is none";
+        for (size_t i = 0; i < result->scan.count; i++)
+            if (choose_is_candidate(result, &result->scan.shards[i]))
+                why = result->scan.shards[i].why;
+        rc = error_set(err, -EINVAL, "nothing to merge in run '%s': no shard of it can be read: %s", result->run, why);
+    }
+    if (rc == 0)
+        rc = choose_find_duplicates(result, err);
+    if (rc)
+        return rc;
+    result->ranks = result->chosen[0]->who.launcher.ranks;
+    if (result->ranks > RANKS_TOLD_MAX)
+        return error_set(err, -EINVAL, "'%s' is of a job of %d ranks: more than %d are not merged", result->chosen[0]->path, (int)result->ranks,
+                         RANKS_TOLD_MAX);
+    choose_find_missing(result);
+    choose_sort_by_node(result);
+    return 0;
+}
+
+// --- the time in which all recorded ---------------------------------------------------------------
+
+static int64_t choose_shift(const struct merge_result *result, const struct scan_shard *shard)
+{
+    for (size_t i = 0; i < result->node_count; i++)
+        if (strcmp(result->nodes[i].boot, shard->who.boot) == 0)
+            return result->nodes[i].wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
+    return 0;
+}
+
+void choose_window(struct merge_result *result)
+{
+    int64_t longest = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < result->chosen_count; i++) {
+        int64_t length = result->chosen[i]->end_ns - result->chosen[i]->begin_ns;
+        longest = length > longest ? length : longest;
+    }
+    result->begin_ns = INT64_MIN;
+    result->end_ns = INT64_MAX;
+    for (size_t i = 0; i < result->chosen_count; i++) {
+        struct scan_shard *shard = result->chosen[i];
+        int64_t shift = choose_shift(result, shard), length = shard->end_ns - shard->begin_ns;
+        if (length < longest / 2) {
+            char *why = xasprintf("it was recorded for %.1f s of %.1f s only: its recorder was ended", (double)length / 1e9, (double)longest / 1e9);
+            choose_add_missing(result, shard->who.launcher.rank, why);
+            free(why);
+            continue;
+        }
+        result->chosen[kept++] = shard;
+        if (shard->begin_ns + shift > result->begin_ns)
+            result->begin_ns = shard->begin_ns + shift;
+        if (shard->end_ns + shift < result->end_ns)
+            result->end_ns = shard->end_ns + shift;
+    }
+    result->chosen_count = kept;
+    if (result->end_ns < result->begin_ns) {
+        choose_note(result, "there is no time in which all ranks were recorded: their clocks do not fit each other");
+        result->end_ns = result->begin_ns;
+    }
+    if (result->missing_count)
+        qsort(result->missing, result->missing_count, sizeof *result->missing, choose_missing_by_rank);
+}

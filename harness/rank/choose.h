@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of `upgate merge`: which of the shards found are merged, and what is said of the others.
+#ifndef UPGATE_HARNESS_RANK_CHOOSE_H
+#define UPGATE_HARNESS_RANK_CHOOSE_H
+
+#include "harness/rank/merge.h"
+
+// Fills run, restart, ranks, chosen, missing, duplicates, notes of the result. -EINVAL as merge_run.
+int choose_shards(const char *run, int64_t restart, const char *dir, struct merge_result *result, struct error *err);
+// Nodes are known: the time in which all chosen ones recorded. Who recorded less than half of the longest is missing instead.
+void choose_window(struct merge_result *result);
+void choose_add_missing(struct merge_result *result, int32_t rank, const char *why);
+
+#endif

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shards into one store: which, on which clock, then one by one.
+#include "harness/rank/merge.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/strings.h"
+#include "common/vector.h"
+#include "harness/rank/choose.h"
+#include "harness/run/process.h"
+#include "harness/run/shard.h"
+
+enum { MERGE_CPUS_MAX = INT16_MAX }; // as analyses keep them
+
+// --- nodes and their clocks -----------------------------------------------------------------------
+
+static int64_t merge_error_of(const struct scan_shard *shard)
+{
+    const struct identity_clock *begin = &shard->who.clock, *end = &shard->end_clock;
+    if (begin->error_ns < 0)
+        return -1;
+    if (!end->wall_minus_monotonic_ns) // killed: its clock at the end is as good as at the begin
+        return begin->error_ns;
+    if (end->error_ns < 0)
+        return -1;
+    int64_t set_ns = llabs(end->wall_minus_monotonic_ns - begin->wall_minus_monotonic_ns);
+    return (begin->error_ns > end->error_ns ? begin->error_ns : end->error_ns) + set_ns;
+}
+
+static struct merge_node *merge_node_of(struct merge_result *result, const struct scan_shard *shard)
+{
+    for (size_t i = 0; i < result->node_count; i++)
+        if (strcmp(result->nodes[i].boot, shard->who.boot) == 0)
+            return &result->nodes[i];
+    return NULL;
+}
+
+static void merge_find_nodes(struct merge_result *result)
+{
+    for (size_t i = 0; i < result->chosen_count; i++) {
+        const struct scan_shard *shard = result->chosen[i];
+        int64_t error_ns = merge_error_of(shard);
+        struct merge_node *node = merge_node_of(result, shard);
+        if (!node) {
+            struct merge_node *new = vector_add(result->nodes, result->node_count);
+            *new = (struct merge_node){.host = shard->who.host, .boot = shard->who.boot, .error_ns = error_ns,
+                                       .wall_minus_monotonic_ns = shard->who.clock.wall_minus_monotonic_ns};
+            node = new;
+        }
+        node->ranks++;
+        if (node->error_ns >= 0)
+            node->error_ns = error_ns < 0 ? -1 : error_ns > node->error_ns ? error_ns : node->error_ns;
+        node->cpus = shard->cpus > node->cpus ? shard->cpus : node->cpus;
+    }
+    int64_t cpus = 0, worst[2] = {0, 0};
+    bool known = true;
+    for (size_t i = 0; i < result->node_count; i++) {
+        struct merge_node *node = &result->nodes[i];
+        node->cpu_first = cpus + node->cpus <= MERGE_CPUS_MAX ? cpus : -1;
+        cpus += node->cpus;
+        known &= node->error_ns >= 0;
+        if (node->error_ns > worst[0]) {
+            worst[1] = worst[0];
+            worst[0] = node->error_ns;
+        } else if (node->error_ns > worst[1]) {
+            worst[1] = node->error_ns;
+        }
+    }
+    result->clock_residual_ns = result->node_count < 2 ? 0 : known ? worst[0] + worst[1] : -1;
+}
+
+// What is added to times of the node, so that they are on the clock of the first one.
+static int64_t merge_shift_of(const struct merge_result *result, const struct merge_node *node)
+{
+    return node->wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
+}
+
+// --- the store ------------------------------------------------------------------------------------
+
+static int merge_store_run(struct store *store, const struct merge_opts *opts, struct store *first, struct error *err)
+{
+    char *uuid = string_read_file("/proc/sys/kernel/random/uuid", 36, NULL);
+    char *host = store_get_text(first, "SELECT host FROM run", ""), *key = store_get_text(first, "SELECT host_key FROM run", "");
+    int64_t started_ns = 0;
+    int rc = store_get_int(first, &started_ns, err, "SELECT started_wall_ns FROM run", "");
+    if (rc == 0)
+        rc = store_exec(store, err,
+                        "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, plan, command_line, host, host_key, "
+                        "writer_pid, writer_start) VALUES (1, ?, 'record', 'running', ?, ?, 0, '{}', ?, ?, ?, ?, ?)",
+                        "ssisssii", uuid ? uuid : "", UPGATE_VERSION, started_ns, opts->command_line, host ? host : "{}", key ? key : "",
+                        (int64_t)getpid(), process_start_ticks(getpid()));
+    free(host);
+    free(key);
+    free(uuid);
+    return rc;
+}
+
+static int merge_store_recording(struct store *store, const struct merge_result *result, struct store *first, struct error *err)
+{
+    int64_t python = 0, threshold_ns = 0;
+    int rc = store_get_int(first, &python, err, "SELECT python FROM recording ORDER BY id LIMIT 1", "");
+    for (size_t i = 0; i < result->chosen_count; i++)
+        if (result->chosen[i]->threshold_ns > threshold_ns)
+            threshold_ns = result->chosen[i]->threshold_ns;
+    return rc ? rc
+              : store_exec(store, err,
+                           "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES (1, ?, ?, ?, "
+                           "?, ?, '{}', '[]')", "iiiii", result->begin_ns, result->end_ns, threshold_ns, result->chosen[0]->sample_hz, python);
+}
+
+// --- what recording.target says -------------------------------------------------------------------
+
+struct merge_words {
+    json_t *pids, *ranks, *command, *missing;
+};
+
+// Who of the shard's processes is which rank, with the node: pids of others may be the same.
+static void merge_add_ranks(const json_t *target, const struct scan_shard *shard, size_t node, struct merge_words *words)
+{
+    json_t *one;
+    size_t i;
+    bool told = false;
+    json_array_foreach(json_object_get(target, "ranks"), i, one) {
+        json_t *copy = json_is_object(one) ? json_deep_copy(one) : NULL;
+        told |= copy && json_integer_value(json_object_get(copy, "pid")) == shard->pid;
+        if (copy && json_object_set_new(copy, "node", json_integer((json_int_t)node)) == 0)
+            json_array_append(words->ranks, copy);
+        json_decref(copy);
+    }
+    if (!told) // its environment could not be read
+        json_array_append_new(words->ranks, json_pack("{sI sI si si sI}", "pid", (json_int_t)shard->pid, "start_ns", (json_int_t)0, "rank",
+                                                      (int)shard->who.launcher.rank, "ranks", (int)shard->who.launcher.ranks, "node",
+                                                      (json_int_t)node));
+    json_array_append_new(words->pids, json_integer((json_int_t)shard->pid));
+    if (!words->command)
+        words->command = json_incref(json_object_get(target, "command"));
+}
+
+static void merge_add_sentence(struct merge_words *words, const char *sentence)
+{
+    json_t *one, *text;
+    size_t i;
+    json_array_foreach(words->missing, i, one) if (json_is_string(one) && strcmp(json_string_value(one), sentence) == 0) return;
+    text = json_string(sentence);
+    if (text)
+        json_array_append_new(words->missing, text);
+}
+
+static int merge_read_words(struct store *shard_store, const struct scan_shard *shard, size_t node, struct merge_words *words, struct error *err)
+{
+    char *target_text = store_get_text(shard_store, "SELECT target FROM recording ORDER BY id LIMIT 1", "");
+    char *missing_text = store_get_text(shard_store, "SELECT missing FROM recording ORDER BY id LIMIT 1", "");
+    json_t *target = target_text ? json_loads(target_text, 0, NULL) : NULL, *missing = missing_text ? json_loads(missing_text, 0, NULL) : NULL, *one;
+    size_t i;
+    merge_add_ranks(target, shard, node, words);
+    json_array_foreach(missing, i, one) if (json_is_string(one)) merge_add_sentence(words, json_string_value(one));
+    json_decref(target);
+    json_decref(missing);
+    free(target_text);
+    free(missing_text);
+    return store_failed(shard_store, err);
+}
+
+static int merge_write_words(struct store *store, const struct merge_result *result, struct merge_words *words, struct error *err)
+{
+    json_t *nodes = json_array();
+    for (size_t i = 0; i < result->node_count; i++) {
+        const struct merge_node *node = &result->nodes[i];
+        json_array_append_new(nodes, json_pack("{ss ss sI sI sI sI so}", "host", node->host, "boot", node->boot, "process_first",
+                                               (json_int_t)node->process_first, "process_last", (json_int_t)node->process_last, "cpu_first",
+                                               (json_int_t)node->cpu_first, "offset_ns", (json_int_t)merge_shift_of(result, node),
+                                               "clock_error_ns", node->error_ns < 0 ? json_null() : json_integer((json_int_t)node->error_ns)));
+    }
+    for (size_t i = 0; i < result->missing_count; i++) {
+        char *text = xasprintf("rank %d: %s", (int)result->missing[i].rank, result->missing[i].why);
+        merge_add_sentence(words, text);
+        free(text);
+    }
+    for (size_t i = 0; i < result->note_count; i++)
+        merge_add_sentence(words, result->notes[i]);
+    json_t *target = json_pack("{sO so sO ss sI si so sO}", "pids", words->pids, "cgroup", json_null(), "command",
+                               words->command ? words->command : json_array(), "run", result->run, "restart", (json_int_t)result->restart,
+                               "world", (int)result->ranks, "nodes", nodes, "ranks", words->ranks);
+    char *text = target ? json_dumps(target, JSON_COMPACT) : NULL, *missing = json_dumps(words->missing, JSON_COMPACT);
+    int rc = text && missing ? store_exec(store, err, "UPDATE recording SET target = ?, missing = ?", "ss", text, missing)
+                             : error_set(err, -ENOMEM, "out of memory");
+    json_decref(target);
+    free(text);
+    free(missing);
+    return rc;
+}
+
+// --- shards, one by one ---------------------------------------------------------------------------
+
+// What a recorder that was killed has dropped stands in its counters only.
+static int merge_tell_unended(struct store *store, struct store *shard_store, const struct scan_shard *shard, struct error *err)
+{
+    char *detail = xasprintf("the recorder of rank %d was not ended in order", (int)shard->who.launcher.rank);
+    int rc = store_ledger(store, NULL, "recorder", "end", -1, -1, 0, 1, detail, err);
+    free(detail);
+    sqlite3_stmt *stmt = rc ? NULL : store_query(shard_store, err, "SELECT name, max(value) AS dropped FROM counter WHERE source = 'drops' GROUP BY name", "");
+    if (!stmt)
+        return rc ? rc : err->code;
+    int step;
+    while ((step = store_step(shard_store, stmt, err)) == 1 && rc == 0) {
+        char *producer = xasprintf("bpf.%s", store_text(shard_store, stmt, 0));
+        int64_t dropped = sqlite3_column_int64(stmt, 1);
+        if (dropped > 0)
+            rc = store_ledger(store, NULL, producer, "records", -1, -1, dropped, 0, NULL, err);
+        free(producer);
+    }
+    return rc ? rc : step;
+}
+
+// -ENOSPC, -EBUSY, -EROFS: of the store, and the end; else the shard is damaged, and its rank missing.
+static int merge_take(struct store *store, struct merge_result *result, struct scan_shard *shard, struct merge_words *words, struct error *err)
+{
+    struct merge_node *node = merge_node_of(result, shard);
+    struct store *shard_store = NULL;
+    int64_t last = 0;
+    int rc = scan_open(shard, &shard_store, err);
+    if (rc)
+        return rc;
+    store_get_int(store, &last, NULL, "SELECT coalesce(max(id), 0) FROM process", "");
+    const struct shard_place place = {.recording_id = 1,
+                                      .process_first = node->process_first ? node->process_first : last + 1,
+                                      .shift_ns = merge_shift_of(result, node),
+                                      .cpu_first = node->cpu_first,
+                                      .rank = shard->who.launcher.rank,
+                                      .machine = !node->process_first};
+    rc = shard_take(store, shard_store, &place, err);
+    if (rc == 0)
+        rc = merge_read_words(shard_store, shard, (size_t)(node - result->nodes), words, err);
+    if (rc == 0 && !shard->ended)
+        rc = merge_tell_unended(store, shard_store, shard, err);
+    store_close(shard_store);
+    if (rc == 0) {
+        node->process_first = place.process_first;
+        rc = store_get_int(store, &node->process_last, err, "SELECT coalesce(max(id), 0) FROM process", "");
+    }
+    return rc;
+}
+
+static int merge_take_all(struct store *store, struct merge_result *result, struct merge_words *words, struct error *err)
+{
+    size_t taken = 0;
+    int rc = 0;
+    for (size_t i = 0; i < result->chosen_count && rc == 0; i++) {
+        struct scan_shard *shard = result->chosen[i];
+        struct error own = {0};
+        rc = merge_take(store, result, shard, words, &own);
+        if (rc == -ENOSPC || rc == -EBUSY || rc == -EROFS)
+            return error_set(err, rc, "%s", own.text);
+        taken += rc == 0;
+        if (rc)
+            choose_add_missing(result, shard->who.launcher.rank, own.text);
+        rc = 0;
+    }
+    return taken ? 0 : error_set(err, -EBADMSG, "none of the shards in run '%s' can be read: %s", result->run,
+                                 result->missing_count ? result->missing[result->missing_count - 1].why : "there is none");
+}
+
+// Equal lines of many recorders are one.
+static int merge_sum_ledger(struct store *store, struct error *err)
+{
+    static const char sql[] =
+        "CREATE TEMP TABLE merge_ledger AS SELECT producer, kind, sum(seen) AS seen, sum(kept) AS kept, sum(dropped) AS dropped, max(breach) AS "
+        "breach, detail FROM ledger GROUP BY producer, kind, detail ORDER BY min(id); DELETE FROM ledger; INSERT INTO ledger (producer, kind, "
+        "seen, kept, dropped, breach, detail) SELECT producer, kind, seen, kept, dropped, breach, detail FROM merge_ledger; "
+        "DROP TABLE merge_ledger; DROP INDEX merge_thread";
+    return sqlite3_exec(store_db(store), sql, NULL, NULL, NULL) == SQLITE_OK
+               ? 0
+               : error_set(err, sqlite3_errcode(store_db(store)) == SQLITE_FULL ? -ENOSPC : -EIO, "failed to write '%s': %s", store_path(store),
+                           sqlite3_errmsg(store_db(store)));
+}
+
+static int merge_fill(struct store *store, const struct merge_opts *opts, struct merge_result *result, struct error *err)
+{
+    struct merge_words words = {json_array(), json_array(), NULL, json_array()};
+    struct store *first = NULL;
+    int rc = scan_open(result->chosen[0], &first, err);
+    if (rc == 0)
+        rc = merge_store_run(store, opts, first, err);
+    if (rc == 0)
+        rc = merge_store_recording(store, result, first, err);
+    store_close(first);
+    // Until it is whole it has another name, and nobody needs what a loss of power leaves of it.
+    if (rc == 0 && sqlite3_exec(store_db(store), "PRAGMA synchronous = OFF; PRAGMA foreign_keys = OFF; CREATE INDEX merge_thread ON thread "
+                                                 "(process_id, tid)", NULL, NULL, NULL) != SQLITE_OK)
+        rc = error_set(err, -EIO, "failed to write '%s': %s", store_path(store), sqlite3_errmsg(store_db(store)));
+    if (rc == 0)
+        rc = merge_take_all(store, result, &words, err);
+    if (rc == 0)
+        rc = merge_write_words(store, result, &words, err);
+    if (rc == 0)
+        rc = merge_sum_ledger(store, err);
+    if (rc == 0)
+        rc = store_get_int(store, &result->steps, err, "SELECT coalesce(max(steps), 0) FROM (SELECT count(*) AS steps FROM recorded_step GROUP BY rank)", "");
+    sqlite3_exec(store_db(store), "PRAGMA synchronous = FULL", NULL, NULL, NULL);
+    if (rc == 0)
+        rc = store_exec(store, err, "UPDATE run SET state = 'done', ended_wall_ns = ?, writer_pid = NULL, writer_start = NULL", "i", clock_wall_ns());
+    json_decref(words.pids);
+    json_decref(words.ranks);
+    json_decref(words.command);
+    json_decref(words.missing);
+    return rc;
+}
+
+int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
+{
+    struct stat info;
+    struct store *store = NULL;
+    *ret = (struct merge_result){.restart = -1};
+    if (stat(opts->path, &info) == 0)
+        return error_set(err, -EINVAL, "'%s' exists already; name another file with -o", opts->path);
+    int rc = scan_dir(opts->dir, &ret->scan, err);
+    if (rc == 0)
+        rc = choose_shards(opts->run, opts->restart, opts->dir, ret, err);
+    if (rc)
+        return rc;
+    merge_find_nodes(ret);
+    choose_window(ret);
+    if (opts->dry_run)
+        return 0;
+    char *partial = xasprintf("%s.partial", opts->path), *journal = xasprintf("%s-journal", partial);
+    unlink(partial); // of a merge that was killed
+    unlink(journal);
+    free(journal);
+    rc = store_open(partial, STORE_CREATE, &store, err);
+    if (rc == 0)
+        rc = merge_fill(store, opts, ret, err);
+    store_close(store);
+    if (rc == 0 && link(partial, opts->path) < 0 && (errno == EEXIST || rename(partial, opts->path) < 0)) // link: takes nobody's place
+        rc = error_set(err, errno == EEXIST ? -EINVAL : -errno, "failed to make '%s': %s", opts->path, strerror(errno));
+    unlink(partial);
+    free(partial);
+    return rc;
+}
+
+void merge_free(struct merge_result *result)
+{
+    for (size_t i = 0; i < result->missing_count; i++)
+        free(result->missing[i].why);
+    for (size_t i = 0; i < result->duplicate_count; i++)
+        free(result->duplicates[i].why);
+    for (size_t i = 0; i < result->note_count; i++)
+        free(result->notes[i]);
+    free(result->missing);
+    free(result->duplicates);
+    free(result->notes);
+    free(result->nodes);
+    free(result->chosen);
+    scan_free(&result->scan);
+    *result = (struct merge_result){0};
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate merge`: the shards of one run and restart in one store, as one recording: times on one clock, processes that several
+// recorders of a node saw only once, CPUs of nodes numbered one behind the other. Which rank stands on which node, and within what its
+// clock is known, stands in recording.target ("nodes", "ranks"), where reports/analyse/stalls reads it. One shard at a time is open;
+// the store has its name only when it is whole.
+#ifndef UPGATE_HARNESS_RANK_MERGE_H
+#define UPGATE_HARNESS_RANK_MERGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "harness/rank/scan.h"
+
+struct merge_opts {
+    const char *dir, *path;   // path: of the store, which must not exist yet
+    const char *run;          // NULL: the only one
+    int64_t restart;          // -1: the last one
+    const char *command_line; // of upgate, JSON array
+    bool dry_run;             // all checks, no store
+};
+
+struct merge_rank { // that is missing, or there twice
+    int32_t rank;
+    char *why;
+};
+
+struct merge_node {
+    const char *host, *boot;  // of a shard
+    int64_t ranks;
+    int64_t wall_minus_monotonic_ns, error_ns; // error -1: not known
+    int64_t process_first, process_last, cpu_first, cpus;
+};
+
+struct merge_result {
+    struct scan scan;
+    struct scan_shard **chosen; // of the run and the restart, by node and rank; into scan
+    size_t chosen_count;
+    const char *run;
+    int64_t restart;
+    int32_t ranks;              // of the job
+    struct merge_rank *missing, *duplicates;
+    size_t missing_count, duplicate_count;
+    struct merge_node *nodes;
+    size_t node_count;
+    char **notes;               // what a person should know, sentences
+    size_t note_count;
+    int64_t begin_ns, end_ns;   // when all of them recorded, on the clock of the first node
+    int64_t clock_residual_ns;  // between the two nodes whose clocks are known least; 0: one node; -1: not known
+    int64_t steps, bytes;       // steps of the rank that made most; bytes of the shards
+};
+
+// 0, ranks may be missing. -EINVAL: no shards, several runs, a rank that is there twice, shards of jobs of different sizes: nothing is
+// written, and *ret has what is known. Else -errno. merge_free in any case.
+int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err);
+void merge_free(struct merge_result *result);
+
+#endif

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shards in a directory.
+#include "harness/rank/scan.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/strings.h"
+#include "common/vector.h"
+#include "harness/run/process.h"
+
+int scan_open(const struct scan_shard *shard, struct store **ret, struct error *err)
+{
+    return store_open(shard->path, STORE_READ, ret, err);
+}
+
+static void scan_read_end_clock(const json_t *rank, struct scan_shard *shard)
+{
+    const json_t *wall = json_object_get(rank, "wall_minus_monotonic_end_ns"), *error = json_object_get(rank, "clock_error_end_ns");
+    shard->end_clock = (struct identity_clock){(int64_t)json_integer_value(wall), json_is_integer(error) ? (int64_t)json_integer_value(error) : -1};
+    if (shard->end_clock.wall_minus_monotonic_ns < 0 || shard->end_clock.wall_minus_monotonic_ns >= (int64_t)1 << 62)
+        shard->end_clock.wall_minus_monotonic_ns = 0;
+}
+
+static int scan_read_identity(struct store *store, struct scan_shard *shard, struct error *err)
+{
+    char *text = store_get_text(store, "SELECT target FROM recording ORDER BY id LIMIT 1", "");
+    json_t *target = text ? json_loads(text, 0, NULL) : NULL, *rank = json_object_get(target, "rank");
+    int rc = store_failed(store, err);
+    if (rc == 0 && !text)
+        rc = error_set(err, -EINVAL, "'%s' has no recording: its recorder was ended before it began", shard->path);
+    else if (rc == 0 && !rank)
+        rc = error_set(err, -EINVAL, "'%s' is no rank's: it was not made by `upgate rank`", shard->path);
+    else if (rc == 0 && !identity_parse(rank, &shard->who))
+        rc = error_set(err, -EINVAL, "'%s' does not say which rank it is of", shard->path);
+    if (rc == 0) {
+        shard->pid = (int64_t)json_integer_value(json_object_get(rank, "pid"));
+        scan_read_end_clock(rank, shard);
+    }
+    json_decref(target);
+    free(text);
+    return rc;
+}
+
+static int scan_read_times(struct store *store, struct scan_shard *shard, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT r.begin_ns, r.end_ns, r.threshold_ns, r.sample_hz, u.started_wall_ns, u.writer_pid, u.writer_start, "
+        "(SELECT max(at_ns) FROM counter) AS counter_ns, (SELECT max(in_ns) FROM gap) AS gap_ns, (SELECT max(at_ns) FROM sample) AS sample_ns, "
+        "(SELECT max(cpu) FROM sample), (SELECT max(coalesce(max(cpu_in), 0), coalesce(max(cpu_out), 0)) FROM gap) FROM recording r, run u ORDER BY r.id LIMIT 1",
+        "");
+    if (!stmt)
+        return err->code;
+    int rc = store_step(store, stmt, err);
+    if (rc == 0)
+        return error_set(err, -EBADMSG, "'%s' has no run", shard->path);
+    if (rc < 0)
+        return rc;
+    shard->begin_ns = sqlite3_column_int64(stmt, 0);
+    shard->ended = sqlite3_column_type(stmt, 1) != SQLITE_NULL;
+    shard->end_ns = sqlite3_column_int64(stmt, 1);
+    shard->threshold_ns = sqlite3_column_int64(stmt, 2);
+    shard->sample_hz = sqlite3_column_int64(stmt, 3);
+    shard->started_wall_ns = sqlite3_column_int64(stmt, 4);
+    int64_t pid = sqlite3_column_int64(stmt, 5), start = sqlite3_column_int64(stmt, 6);
+    shard->alive = pid > 0 && pid <= INT32_MAX && process_start_ticks((pid_t)pid) == start;
+    for (int column = 7; column < 10 && !shard->ended; column++)
+        if (sqlite3_column_int64(stmt, column) > shard->end_ns)
+            shard->end_ns = sqlite3_column_int64(stmt, column);
+    for (int column = 10; column < 12; column++)
+        if (sqlite3_column_int64(stmt, column) >= shard->cpus)
+            shard->cpus = sqlite3_column_int64(stmt, column) + 1;
+    if (shard->end_ns < shard->begin_ns)
+        shard->end_ns = shard->begin_ns;
+    return store_step_end(store, stmt, err);
+}
+
+// What the row of it says; a failure stays with it.
+static void scan_read(struct scan_shard *shard)
+{
+    struct error err = {0};
+    struct store *store = NULL;
+    struct stat info;
+    if (shard->why)
+        return;
+    shard->bytes = stat(shard->path, &info) == 0 ? (int64_t)info.st_size : 0;
+    int rc = scan_open(shard, &store, &err);
+    if (rc == 0)
+        rc = scan_read_identity(store, shard, &err);
+    if (rc == 0)
+        rc = scan_read_times(store, shard, &err);
+    store_close(store);
+    if (rc)
+        shard->why = xstrdup(err.text);
+}
+
+// "0-13.db", "0-13.2.db", "0-13.why".
+static bool scan_name(const char *name, int64_t *ret_restart, int64_t *ret_rank, bool *ret_why)
+{
+    int restart, rank, number, len = 0;
+    bool holds = sscanf(name, "%9d-%9d.db%n", &restart, &rank, &len) == 2 && len > 0 && !name[len];
+    *ret_why = false;
+    for (int form = 0; form < 2 && !holds; form++) { // %n is not reached where the ending differs
+        len = 0;
+        *ret_why = form == 1;
+        holds = form == 0 ? sscanf(name, "%9d-%9d.%9d.db%n", &restart, &rank, &number, &len) == 3 && len > 0 && !name[len]
+                          : sscanf(name, "%9d-%9d.why%n", &restart, &rank, &len) == 2 && len > 0 && !name[len];
+    }
+    *ret_restart = restart;
+    *ret_rank = rank;
+    return holds && restart >= 0 && rank >= 0;
+}
+
+static char *scan_reason(const char *path)
+{
+    enum { REASON_MAX = 1000 };
+    size_t len = 0;
+    char *text = string_read_file(path, REASON_MAX, &len);
+    if (!text)
+        return xasprintf("'%s' cannot be read: %s", path, strerror(errno));
+    text[strcspn(text, "\n")] = 0;
+    string_make_plain(text, strlen(text));
+    return text;
+}
+
+static int scan_run(const char *dir, const char *run, struct scan *scan, struct error *err)
+{
+    DIR *folder = opendir(dir);
+    struct dirent *entry;
+    struct stat info;
+    if (!folder)
+        return error_set(err, errno == ENOENT || errno == ENOTDIR ? -EINVAL : -errno, "failed to read directory '%s': %s", dir, strerror(errno));
+    while ((entry = readdir(folder)) && scan->count < SCAN_SHARDS_MAX) {
+        int64_t restart, rank;
+        bool why;
+        if (!scan_name(entry->d_name, &restart, &rank, &why))
+            continue;
+        char *path = xasprintf("%s/%s", dir, entry->d_name);
+        if (lstat(path, &info) < 0 || !S_ISREG(info.st_mode)) { // a FIFO would be waited for
+            free(path);
+            continue;
+        }
+        vector_push(scan->shards, scan->count, (struct scan_shard){.path = path, .run = xstrdup(run), .restart = restart, .rank = rank,
+                                                                   .why = why ? scan_reason(path) : NULL});
+    }
+    closedir(folder);
+    return 0;
+}
+
+static int scan_by_name(const void *left, const void *right)
+{
+    const struct scan_shard *a = left, *b = right;
+    int order = strcmp(a->run, b->run);
+    if (order)
+        return order;
+    if (a->restart != b->restart)
+        return a->restart < b->restart ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return strcmp(a->path, b->path);
+}
+
+int scan_dir(const char *dir, struct scan *ret, struct error *err)
+{
+    struct scan scan = {0};
+    char *real = realpath(dir, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL;
+    int rc = scan_run(dir, slash ? slash + 1 : dir, &scan, err);
+    DIR *folder = rc == 0 && !scan.count ? opendir(dir) : NULL;
+    struct dirent *entry;
+    while (folder && rc == 0 && (entry = readdir(folder))) {
+        char *path = xasprintf("%s/%s", dir, entry->d_name);
+        struct stat info;
+        if (entry->d_name[0] != '.' && lstat(path, &info) == 0 && S_ISDIR(info.st_mode))
+            rc = scan_run(path, entry->d_name, &scan, err);
+        free(path);
+    }
+    if (folder)
+        closedir(folder);
+    free(real);
+    if (rc == 0 && !scan.count)
+        rc = error_set(err, -EINVAL, "no shards in '%s': `upgate rank -o %s -- COMMAND…` in front of each worker makes them", dir, dir);
+    if (scan.count)
+        qsort(scan.shards, scan.count, sizeof *scan.shards, scan_by_name);
+    for (size_t i = 0; i < scan.count && rc == 0; i++)
+        scan_read(&scan.shards[i]);
+    if (rc)
+        scan_free(&scan);
+    else
+        *ret = scan;
+    return rc;
+}
+
+void scan_free(struct scan *scan)
+{
+    for (size_t i = 0; i < scan->count; i++) {
+        free(scan->shards[i].path);
+        free(scan->shards[i].run);
+        free(scan->shards[i].why);
+    }
+    free(scan->shards);
+    *scan = (struct scan){0};
+}

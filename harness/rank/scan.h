@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shards in a directory: which there are, whose they are, from when to when they recorded. Reads one row of each, and leaves it as
+// it is. What cannot be read is in the list all the same, with the reason.
+#ifndef UPGATE_HARNESS_RANK_SCAN_H
+#define UPGATE_HARNESS_RANK_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "harness/rank/identity.h"
+#include "tracer/store/store.h"
+
+enum { SCAN_SHARDS_MAX = 65536 };
+
+struct scan_shard {
+    char *path;
+    char *run;                   // the name of its directory
+    int64_t restart, rank;       // by its name
+    char *why;                   // it cannot be merged, or was never made: a sentence; NULL: it can, and the rest is filled
+    struct identity who;
+    struct identity_clock end_clock; // as its end says; wall_minus_monotonic_ns 0: it was not ended in order
+    int64_t pid;                 // of the worker
+    int64_t begin_ns, end_ns;    // of the node's CLOCK_MONOTONIC; end: of its last event, where it was not ended in order
+    int64_t threshold_ns, sample_hz;
+    bool ended;                  // in order
+    bool alive;                  // its recorder lives, on this node
+    int64_t started_wall_ns, bytes, cpus;
+};
+
+struct scan {
+    struct scan_shard *shards; // by run, restart, rank, path
+    size_t count;
+};
+
+// dir: with directories of runs in it, or that of one run. -EINVAL: there is no such directory, or no shard in it.
+int scan_dir(const char *dir, struct scan *ret, struct error *err);
+void scan_free(struct scan *scan); // {0} ok
+
+// Opened to be read, whatever it says of its rank. -errno in words.
+int scan_open(const struct scan_shard *shard, struct store **ret, struct error *err);
+
+#endif

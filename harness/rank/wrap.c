@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker and its recorder. The recorder is forked twice, so that the worker has no child it does not know of: a program that waits
+// for any child, or counts SIGCHLD, sees none of us.
+#include "harness/rank/wrap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/descriptors.h"
+#include "common/environment.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "harness/run/inject.h"
+#include "harness/run/python_steps.h"
+#include "tracer/store/store.h"
+
+enum {
+    WRAP_ATTACH_MS = 20000, // attaching takes 0.3 s, of eight ranks on two busy CPUs 5 s; a directory that hangs holds nobody up for longer
+    WRAP_FD = 3,
+    WRAP_NAMES_MAX = 100, // shards of one rank and restart in one directory
+};
+
+// From the recorder to the process that becomes the worker.
+struct wrap_message {
+    bool recorded, finds_steps, injects, has_steps;
+    char text[1000]; // value of UPGATE_STEPS; or why nothing is recorded
+};
+
+struct wrap {
+    const struct wrap_opts *opts;
+    int fd;           // by which the recorder tells the worker, and the worker hears it
+    int log_fd;       // the recorder's stderr: its own would keep the launcher waiting for the end of the worker's
+    bool told;
+    char *path;       // of the shard
+    char *rank_json;
+};
+
+// --- the shard and what stands in its place -------------------------------------------------------
+
+char *wrap_path(const struct wrap_opts *opts)
+{
+    const struct launcher_rank *rank = &opts->identity.launcher;
+    return xasprintf("%s/%s/%d-%d.db", opts->dir, opts->identity.run, (int)rank->restart, (int)rank->rank);
+}
+
+static int wrap_make_dir(const char *path, struct error *err)
+{
+    char *copy = xstrdup(path);
+    int rc = 0;
+    for (char *at = strchr(copy + 1, '/'); at && rc == 0; at = strchr(at + 1, '/')) {
+        *at = 0;
+        if (mkdir(copy, 0777) < 0 && errno != EEXIST)
+            rc = error_set(err, -errno, "failed to make directory '%s': %s", copy, strerror(errno));
+        *at = '/';
+    }
+    free(copy);
+    return rc;
+}
+
+// An empty file of that name, which nobody else has: of two runs of one name neither loses its shard, and a merge tells of both.
+static int wrap_reserve(struct wrap *wrap, struct error *err)
+{
+    wrap->path = wrap_path(wrap->opts);
+    int rc = wrap_make_dir(wrap->path, err);
+    for (int number = 2; rc == 0; number++) {
+        int fd = open(wrap->path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+        if (fd >= 0) {
+            close(fd);
+            return 0;
+        }
+        if (errno != EEXIST || number > WRAP_NAMES_MAX)
+            return error_set(err, -errno, "failed to make shard '%s': %s", wrap->path, strerror(errno));
+        char *first = wrap_path(wrap->opts), *next = xasprintf("%.*s.%d.db", (int)strlen(first) - 3, first, number);
+        free(first);
+        free(wrap->path);
+        wrap->path = next;
+    }
+    return rc;
+}
+
+// A line beside it, by the same name: `upgate merge` tells why this rank is missing.
+static void wrap_leave_reason(const struct wrap *wrap, const char *reason)
+{
+    size_t len = strlen(wrap->path);
+    struct stat info;
+    if (stat(wrap->path, &info) == 0 && info.st_size == 0)
+        unlink(wrap->path);
+    char *path = xasprintf("%.*s.why", (int)(len - 3), wrap->path);
+    int fd = open(path, O_CREAT | O_TRUNC | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        dprintf(fd, "%s\n", reason);
+        close(fd);
+    }
+    free(path);
+}
+
+// --- the recorder ---------------------------------------------------------------------------------
+
+static void wrap_tell(struct wrap *wrap, const struct wrap_message *message)
+{
+    if (wrap->told)
+        return;
+    wrap->told = true;
+    (void)!write(wrap->fd, message, sizeof *message);
+    close(wrap->fd);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC); // nobody reads it from here on
+    dup2(null, STDERR_FILENO);
+    close(null);
+}
+
+static void wrap_on_release(void *context, const struct recording_release *with)
+{
+    struct wrap_message message = {.recorded = true, .finds_steps = with->finds_steps, .injects = with->injects,
+                                   .has_steps = with->steps_path != NULL};
+    snprintf(message.text, sizeof message.text, "%s", with->steps_path ? with->steps_path : "");
+    wrap_tell(context, &message);
+}
+
+// All that is the launcher's or the worker's is left behind: its session, signals, descriptors, the CPUs it is bound to. Where memory
+// runs out in its cgroup the recorder goes first.
+static void wrap_detach(struct wrap *wrap)
+{
+    cpu_set_t all;
+    setsid();
+    for (int sig = 1; sig < NSIG; sig++)
+        signal(sig, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int own = fcntl(wrap->fd, F_DUPFD_CLOEXEC, WRAP_FD + 1); // beside what is closed below
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(wrap->log_fd, STDERR_FILENO);
+    dup3(own, WRAP_FD, O_CLOEXEC);
+    descriptors_close_from(WRAP_FD + 1);
+    wrap->fd = WRAP_FD;
+    memset(&all, 0xff, sizeof all);
+    sched_setaffinity(0, sizeof all, &all);
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!write(fd, "1000", 4);
+        close(fd);
+    }
+}
+
+// How the clock stands at the end: it may have been set meanwhile.
+static int wrap_write_clock(const struct wrap *wrap, struct error *err)
+{
+    struct store *store;
+    struct identity_clock clock;
+    identity_clock_read(&clock);
+    int rc = store_open(wrap->path, STORE_WRITE, &store, err);
+    if (rc)
+        return rc;
+    const int64_t error_ns = clock.error_ns;
+    rc = store_exec(store, err,
+                    "UPDATE recording SET target = json_set(target, '$.rank.wall_minus_monotonic_end_ns', ?, '$.rank.clock_error_end_ns', ?)",
+                    "iI", clock.wall_minus_monotonic_ns, error_ns < 0 ? NULL : &error_ns);
+    store_close(store);
+    return rc;
+}
+
+static void wrap_record(struct wrap *wrap, pid_t worker)
+{
+    struct error err = {0};
+    struct recording_result result = {0};
+    struct recording_opts recording = wrap->opts->recording;
+    wrap_detach(wrap);
+    int rc = wrap_reserve(wrap, &err);
+    json_t *json = identity_json(&wrap->opts->identity);
+    json_object_set_new(json, "pid", json_integer(worker));
+    wrap->rank_json = json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+    recording.path = wrap->path;
+    recording.worker = worker;
+    recording.release = wrap_on_release;
+    recording.context = wrap;
+    recording.rank = wrap->rank_json;
+    recording.progress = false;
+    if (rc == 0)
+        rc = recording_run(&recording, &result, &err);
+    if (rc == 0)
+        rc = wrap_write_clock(wrap, &err);
+    if (rc) {
+        struct wrap_message message = {.recorded = false};
+        snprintf(message.text, sizeof message.text, "%s", err.text);
+        wrap_leave_reason(wrap, err.text);
+        wrap_tell(wrap, &message);
+    }
+    _exit(rc ? 1 : 0);
+}
+
+// --- the worker -----------------------------------------------------------------------------------
+
+static int wrap_fork(struct wrap *wrap, struct error *err)
+{
+    int ends[2], log[2], status;
+    pid_t worker = getpid();
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return error_set(err, -errno, "failed to make a pipe: %s", strerror(errno));
+    pid_t between = pipe2(log, O_CLOEXEC | O_NONBLOCK) < 0 ? -1 : fork();
+    if (between == 0) {
+        wrap->fd = ends[1];
+        wrap->log_fd = log[1];
+        if (fork() == 0)
+            wrap_record(wrap, worker);
+        _exit(0);
+    }
+    int code = errno;
+    close(ends[1]);
+    wrap->fd = ends[0];
+    if (between < 0)
+        return error_set(err, -code, "failed to fork a recorder: %s", strerror(code));
+    close(log[1]);
+    wrap->log_fd = log[0];
+    while (waitpid(between, &status, 0) < 0 && errno == EINTR)
+        ;
+    return 0;
+}
+
+// What the recorder has to say to people.
+static void wrap_pass_log(const struct wrap *wrap)
+{
+    char text[4096];
+    ssize_t got;
+    while (wrap->log_fd >= 0 && (got = read(wrap->log_fd, text, sizeof text)) > 0)
+        (void)!write(STDERR_FILENO, text, (size_t)got);
+}
+
+// What the recorder says; false: nothing, as it has died, or does not get ready.
+static bool wrap_await(struct wrap *wrap, struct wrap_message *ret, struct error *err)
+{
+    int64_t end_ns = clock_monotonic_ns() + WRAP_ATTACH_MS * (int64_t)1000000, left_ns;
+    struct pollfd ready = {.fd = wrap->fd, .events = POLLIN};
+    int count = 0;
+    while ((left_ns = end_ns - clock_monotonic_ns()) > 0 && (count = poll(&ready, 1, (int)(left_ns / 1000000) + 1)) < 0 && errno == EINTR)
+        ;
+    ssize_t got = count > 0 ? read(wrap->fd, ret, sizeof *ret) : -1;
+    if (got == (ssize_t)sizeof *ret)
+        return true;
+    if (count > 0)
+        error_set(err, -EIO, "the recorder ended before it was ready");
+    else
+        error_set(err, -ETIMEDOUT, "the recorder is not ready after %d s: the directory may hang; it goes on by itself, and the shard lacks the start",
+                  WRAP_ATTACH_MS / 1000);
+    return false;
+}
+
+static void wrap_set_environment(const struct wrap_opts *opts, const struct wrap_message *message)
+{
+    struct inject inject = {0};
+    if (message->has_steps)
+        setenv(environment_name(ENVIRONMENT_STEPS), message->text, 1);
+    char *python_dir = message->finds_steps ? python_steps_dir() : NULL;
+    if (python_dir)
+        python_steps_set(python_dir, opts->recording.step);
+    else
+        python_steps_unset();
+    if (message->injects && inject_find(&inject, NULL) == 0)
+        inject_set(&inject, opts->recording.gpu_kinds);
+    inject_free(&inject);
+    free(python_dir);
+}
+
+int wrap_run(const struct wrap_opts *opts, struct error *err)
+{
+    struct wrap wrap = {.opts = opts, .fd = -1, .log_fd = -1};
+    struct wrap_message message = {0};
+    struct error why = {0};
+    int rc = wrap_fork(&wrap, &why);
+    bool told = rc == 0 && wrap_await(&wrap, &message, &why);
+    wrap_pass_log(&wrap); // both ends here close with exec
+    if (told && message.recorded)
+        wrap_set_environment(opts, &message);
+    else
+        log_warn("rank %d of %d runs without being recorded: %s", (int)opts->identity.launcher.rank, (int)opts->identity.launcher.ranks,
+                 told ? message.text : why.text);
+    char *const *argv = opts->recording.command;
+    execvp(argv[0], argv);
+    return error_set(err, -errno, "failed to start '%s': %s", argv[0], strerror(errno));
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate merge`: the shards of a job's ranks in one store (harness/rank), and which rank the others waited for. What else the store
+// knows is read by `upgate stalls` and `upgate report`.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "common/strings.h"
+#include "contracts/exit_code.h"
+#include "harness/rank/merge.h"
+#include "harness/verbs/command_line.h"
+#include "reports/analyse/stalls/stalls.h"
+#include "reports/render/text/json_text.h"
+#include "tracer/store/store.h"
+
+struct merge_values {
+    const char *run;
+    uint64_t restart;
+    bool restart_given;
+    struct options_common common;
+};
+
+extern const struct verb verb_merge;
+
+static const struct option_spec merge_options[] = {
+    {"Which shards", 0, "run", OPTION_TEXT, "NAME", NULL, "the only one", "of several runs in DIR this one",
+     offsetof(struct merge_values, run), 0, 0, 0},
+    {NULL, 0, "restart", OPTION_UINT, "N", NULL, "the last one", "of a job that its launcher restarted, counted from 0",
+     offsetof(struct merge_values, restart), 0, INT32_MAX, offsetof(struct merge_values, restart_given)},
+    OPTIONS_COMMON(struct merge_values, common, "RUN.db", "the store; must not exist yet", "run.db"),
+    {.name = NULL}};
+
+static const char *const merge_usage[] = {"merge DIR [--run NAME] [--restart N] [-o RUN.db]", NULL};
+
+static const char *const merge_examples[] = {
+    "upgate merge /shared/run -o run.db && upgate stalls run.db", "which rank was late, on which node, and why",
+    "upgate merge /shared/run --run 4711.0 -o run.db", "one of several jobs that share a directory",
+    "upgate merge /shared/run --restart 0 -o before.db", "what was before an elastic restart",
+    "upgate merge /shared/run --format json | jq '.stragglers[] | {rank, node, what}'", "for a script", NULL};
+
+static const char merge_exit_codes[] =
+    "  0  merged: every rank of the job is there\n"
+    "  2  usage, no shards, several runs in one directory, a rank that is there twice; nothing was written\n"
+    "  3  merged, but ranks are missing\n"
+    "  4  operational failure: no permission, disk full\n";
+
+static json_t *merge_json_ranks(const struct merge_rank *ranks, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_t *item = json_pack("{si}", "rank", (int)ranks[i].rank);
+        json_object_set_new(item, "why", render_json_text(ranks[i].why));
+        json_array_append_new(list, item);
+    }
+    return list;
+}
+
+// The device of a process; NULL: it had none. The caller frees.
+static char *merge_gpu(struct store *store, const struct stall *stall)
+{
+    return store_get_text(store, "SELECT group_concat(d.uuid, ' ') FROM gpu_device d JOIN thread t ON t.process_id = d.process_id WHERE t.id = ?",
+                          "i", stall->culprit.known ? stall->culprit.thread_id : (int64_t)0);
+}
+
+static json_t *merge_json_stragglers(struct store *store, const struct stalls *stalls)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < stalls->count; i++) {
+        const struct stall *stall = &stalls->stalls[i];
+        if (!stall->is_straggler)
+            continue;
+        char *gpu = merge_gpu(store, stall);
+        json_t *item = json_object();
+        json_object_set_new(item, "rank", stall->rank < 0 ? json_null() : json_integer(stall->rank));
+        json_object_set_new(item, "node", render_json_text(stall->host));
+        json_object_set_new(item, "gpu", render_json_text(gpu));
+        json_object_set_new(item, "late_ns", json_integer((json_int_t)stall->late_ns));
+        json_object_set_new(item, "share", json_real(stalls->window_ns > 0 ? (double)stall->total_ns / (double)stalls->window_ns : 0));
+        json_object_set_new(item, "cause", render_json_text(stall->late_cause));
+        json_object_set_new(item, "what", render_json_text(stall->what));
+        json_array_append_new(list, item);
+        free(gpu);
+    }
+    return list;
+}
+
+static void merge_print_json(const struct merge_result *result, struct store *store, const struct stalls *stalls)
+{
+    json_t *document = json_object();
+    json_object_set_new(document, "schema", json_string("upgate.merge/1"));
+    json_object_set_new(document, "run", render_json_text(result->run));
+    json_object_set_new(document, "restart", result->restart < 0 ? json_null() : json_integer((json_int_t)result->restart));
+    json_object_set_new(document, "ranks", json_integer(result->ranks));
+    json_object_set_new(document, "missing", merge_json_ranks(result->missing, result->missing_count));
+    json_object_set_new(document, "duplicates", merge_json_ranks(result->duplicates, result->duplicate_count));
+    json_object_set_new(document, "nodes", json_integer((json_int_t)result->node_count));
+    json_object_set_new(document, "steps", store ? json_integer((json_int_t)result->steps) : json_null());
+    json_object_set_new(document, "bytes", json_integer((json_int_t)result->bytes));
+    json_object_set_new(document, "clock_residual_ns",
+                        !store || result->clock_residual_ns < 0 ? json_null() : json_integer((json_int_t)result->clock_residual_ns));
+    json_object_set_new(document, "stragglers", stalls ? merge_json_stragglers(store, stalls) : json_array());
+    json_t *notes = json_array();
+    for (size_t i = 0; i < result->note_count; i++)
+        json_array_append_new(notes, render_json_text(result->notes[i]));
+    json_object_set_new(document, "notes", notes);
+    json_dumpf(document, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(document);
+}
+
+static char *merge_clock_text(const struct merge_result *result)
+{
+    if (result->node_count < 2)
+        return xstrdup("one clock");
+    if (result->clock_residual_ns < 0)
+        return xstrdup("clocks not synchronised: ranks are compared within each node only");
+    return xasprintf("clocks within %.1f us of each other: nobody is named below twice that", (double)result->clock_residual_ns / 1e3);
+}
+
+static void merge_print(const struct merge_values *values, const struct merge_result *result, const struct stalls *stalls)
+{
+    char *clock = merge_clock_text(result);
+    size_t named = 0;
+    printf("merged %zu of %d rank%s of run '%s', restart %lld: %zu node%s, %s\n", result->ranks - result->missing_count, (int)result->ranks,
+           result->ranks == 1 ? "" : "s", result->run, (long long)result->restart, result->node_count, result->node_count == 1 ? "" : "s", clock);
+    printf("together they recorded %.1f s, %lld steps; shards of %.1f MB\n", (double)(result->end_ns - result->begin_ns) / 1e9,
+           (long long)result->steps, (double)result->bytes / 1e6);
+    for (size_t i = 0; i < result->missing_count; i++)
+        printf("missing: rank %d: %s\n", (int)result->missing[i].rank, result->missing[i].why);
+    for (size_t i = 0; i < result->note_count; i++)
+        printf("note: %s\n", result->notes[i]);
+    for (size_t i = 0; stalls && i < stalls->count; i++) {
+        const struct stall *stall = &stalls->stalls[i];
+        if (!stall->is_straggler)
+            continue;
+        named++;
+        printf("late: rank %d on %s, %.1f ms each time, %.1f %% of the time: %s\n", (int)stall->rank, stall->host ? stall->host : "?",
+               (double)stall->late_ns / 1e6, 100 * (double)stall->total_ns / (double)stalls->window_ns,
+               stall->what ? stall->what : "what it did meanwhile was not seen");
+    }
+    if (stalls && !named)
+        puts("late: no rank");
+    printf("next: upgate stalls %s\n", values->common.output);
+    free(clock);
+}
+
+static int merge_analyse(const char *path, struct store **ret_store, struct stalls **ret_stalls, struct error *err)
+{
+    int rc = store_open(path, STORE_READ, ret_store, err);
+    return rc ? rc : stalls_analyse(*ret_store, NULL, ret_stalls, err);
+}
+
+static int merge_go(const struct merge_values *values, const char *dir, const char *command_line, enum exit_code *ret_exit, struct error *err)
+{
+    const struct merge_opts opts = {.dir = dir,
+                                    .path = values->common.output,
+                                    .run = values->run,
+                                    .restart = values->restart_given ? (int64_t)values->restart : -1,
+                                    .command_line = command_line,
+                                    .dry_run = values->common.dry_run};
+    struct merge_result result;
+    struct store *store = NULL;
+    struct stalls *stalls = NULL;
+    bool json = strcmp(values->common.format, "json") == 0;
+    int rc = merge_run(&opts, &result, err);
+    if (rc == 0 && opts.dry_run)
+        log_info("would merge %zu of %d ranks of run '%s', restart %lld, into '%s'", result.chosen_count, (int)result.ranks, result.run,
+                 (long long)result.restart, opts.path);
+    else if (rc == 0)
+        rc = merge_analyse(opts.path, &store, &stalls, err);
+    if (json && !opts.dry_run && (rc == 0 || result.duplicate_count))
+        merge_print_json(&result, store, stalls);
+    else if (rc == 0 && !opts.dry_run)
+        merge_print(values, &result, stalls);
+    *ret_exit = result.missing_count ? EXIT_CODE_INCONCLUSIVE : EXIT_CODE_PASS;
+    stalls_free(stalls);
+    store_close(store);
+    merge_free(&result);
+    return rc;
+}
+
+static int cmd_merge(int argc, char **argv)
+{
+    struct merge_values values = {.common = OPTIONS_COMMON_DEFAULT};
+    struct options_rest rest = {0};
+    struct error err = {0};
+    enum exit_code code = EXIT_CODE_PASS;
+    char *command_line = command_line_text(argc, argv);
+    int rc = options_parse(&verb_merge, argc, argv, &values, &rest, &err);
+    if (rc == 0 && rest.help) {
+        options_print_help(&verb_merge, stdout);
+        free(command_line);
+        return EXIT_CODE_PASS;
+    }
+    options_apply_common(&values.common);
+    if (!values.common.output)
+        values.common.output = "run.db";
+    if (rc == 0)
+        rc = merge_go(&values, rest.positional[0], command_line, &code, &err);
+    if (rc)
+        log_error("%s", err.text);
+    free(command_line);
+    return rc ? error_exit_code(rc) : (int)code;
+}
+
+const struct verb verb_merge = {
+    .name = "merge",
+    .summary = "Put the shards of a job's ranks into one store, and say which rank the others waited for.",
+    .usage = merge_usage,
+    .options = merge_options,
+    .examples = merge_examples,
+    .exit_codes = merge_exit_codes,
+    .positional_min = 1,
+    .positional_max = 1,
+    .run = cmd_merge,
+};

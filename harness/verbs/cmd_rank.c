@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate rank`: one rank of a job, recorded under whatever launcher starts it. Reads options, finds out who it is, and becomes the
+// worker (harness/rank). `upgate merge` puts the shards of all ranks together.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "contracts/exit_code.h"
+#include "contracts/spool.h"
+#include "harness/plan/plan.h"
+#include "harness/rank/wrap.h"
+#include "harness/verbs/command_line.h"
+#include "tracer/gpu/retention.h"
+
+struct rank_values {
+    const char *run;
+    int64_t threshold_ns;
+    uint64_t sample_hz, max_bytes;
+    bool no_python, no_modules, gpu_given;
+    const char *gpu, *steps_from, *step;
+    struct options_common common;
+};
+
+extern const struct verb verb_rank;
+
+static const struct option_spec rank_options[] = {
+    {"Rank", 0, "run", OPTION_TEXT, "NAME", NULL, "the launcher's name of the job",
+     "the run that this rank belongs to: a directory in DIR; the same on all ranks, another one for each start of a job",
+     offsetof(struct rank_values, run), 0, 0, 0},
+    {"Recording", 0, "threshold", OPTION_DURATION, "TIME", NULL, "1ms", "waits shorter than this are counted, not stored",
+     offsetof(struct rank_values, threshold_ns), 0, 0, 0},
+    {NULL, 0, "sample-hz", OPTION_UINT, "N", NULL, "199", "samples of running threads a second and CPU; 0: none",
+     offsetof(struct rank_values, sample_hz), 0, 10000, 0},
+    {NULL, 0, "no-python", OPTION_FLAG, NULL, NULL, NULL, "do not read Python stacks", offsetof(struct rank_values, no_python), 0, 0, 0},
+    {NULL, 0, "max-size", OPTION_BYTES, "SIZE", NULL, "no limit", "of the shard: the oldest events go, and what went is told",
+     offsetof(struct rank_values, max_bytes), 0, 0, 0},
+    {NULL, 0, "steps-from", OPTION_CHOICE, NULL, "calls,auto,off", "auto",
+     "steps: the command's own step calls; auto: else those found in a Python program; off: none", offsetof(struct rank_values, steps_from), 0, 0, 0},
+    {NULL, 0, "step", OPTION_TEXT, "FILE.py:FUNCTION", NULL, NULL, "a call of this Python function is a step",
+     offsetof(struct rank_values, step), 0, 0, 0},
+    {"GPU side", 0, "gpu", OPTION_CHOICE, NULL, "kernels,nodes,off", "kernels",
+     "kernels, copies, calls, collectives; nodes: those of a CUDA graph one by one, too", offsetof(struct rank_values, gpu), 0, 0,
+     offsetof(struct rank_values, gpu_given)},
+    {NULL, 0, "no-modules", OPTION_FLAG, NULL, NULL, NULL, "no Python module paths, steps and garbage collections",
+     offsetof(struct rank_values, no_modules), 0, 0, 0},
+    OPTIONS_COMMON(struct rank_values, common, "DIR", "shared directory of the shards: DIR/RUN/RESTART-RANK.db", NULL),
+    {.name = NULL}};
+
+static const char *const rank_usage[] = {"rank -o DIR [--run NAME] -- COMMAND…", NULL};
+
+static const char *const rank_examples[] = {
+    "torchrun --nproc-per-node 8 --no-python upgate rank -o /shared/run -- python train.py", "each rank of torchrun",
+    "srun upgate rank -o /shared/run -- python train.py", "each task of Slurm",
+    "mpirun -np 4 upgate rank -o /shared/run -- ./solver", "each process of MPI",
+    "upgate merge /shared/run -o run.db && upgate stalls run.db", "afterwards: which rank was late, and why",
+    "srun upgate rank -o /shared/run --dry-run -- true", "only say which rank of which run each would be", NULL};
+
+static const char rank_exit_codes[] =
+    "  that of COMMAND, which runs in the pid and with the output of `upgate rank`, also when it could not be recorded\n"
+    "  2  usage\n"
+    "  4  COMMAND cannot be started\n";
+
+static int rank_check(const struct rank_values *values, const struct options_rest *rest, struct error *err)
+{
+    if (!values->common.output || !*values->common.output)
+        return error_set(err, -EINVAL, "no directory for the shards: name one that all nodes share with -o DIR");
+    if (!rest->command_count)
+        return error_set(err, -EINVAL, "nothing to record: name the worker behind --, as in `upgate rank -o DIR -- python train.py`");
+    if (values->threshold_ns < 0)
+        return error_set(err, -EINVAL, "a time cannot be negative");
+    if (values->run && !*values->run)
+        return error_set(err, -EINVAL, "option '--run': the name is empty");
+    if (values->step && strcmp(values->steps_from, "auto") != 0)
+        return error_set(err, -EINVAL, "--step is of steps that are found: not with --steps-from %s", values->steps_from);
+    if (values->step && plan_check_step(values->step, err))
+        return -EINVAL;
+    if (values->max_bytes && (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX))
+        return error_set(err, -EINVAL, "option '--max-size': at least %d MiB", RETENTION_MIN_BYTES >> 20);
+    return 0;
+}
+
+static void rank_fill(const struct rank_values *values, const struct options_rest *rest, struct wrap_opts *opts)
+{
+    uint32_t kinds = UG_WANT_DEFAULT;
+    if (strcmp(values->gpu, "nodes") == 0)
+        kinds |= UG_WANT_GRAPH_NODES;
+    if (values->no_modules)
+        kinds &= ~(uint32_t)UG_WANT_PYTHON;
+    opts->dir = values->common.output;
+    opts->recording.command = rest->command;
+    opts->recording.command_count = rest->command_count;
+    opts->recording.threshold_ns = values->threshold_ns;
+    opts->recording.sample_hz = values->sample_hz ? (uint32_t)values->sample_hz : UINT32_MAX;
+    opts->recording.no_python = values->no_python;
+    opts->recording.no_steps = strcmp(values->steps_from, "off") == 0;
+    opts->recording.finds_steps = strcmp(values->steps_from, "auto") == 0;
+    opts->recording.step = values->step;
+    opts->recording.gpu_kinds = strcmp(values->gpu, "off") == 0 ? 0 : kinds;
+    opts->recording.gpu_named = values->gpu_given && opts->recording.gpu_kinds;
+    opts->recording.max_bytes = (int64_t)values->max_bytes;
+    identity_find(values->run, &opts->identity);
+}
+
+static int rank_go(const struct rank_values *values, const struct wrap_opts *opts, struct error *err)
+{
+    const struct launcher_rank *rank = &opts->identity.launcher;
+    if (values->common.dry_run) {
+        char *path = wrap_path(opts);
+        log_info("would record rank %d of %d (%s, run '%s', restart %d) into '%s'", (int)rank->rank, (int)rank->ranks,
+                 rank->launcher ? rank->launcher : "no launcher", opts->identity.run, (int)rank->restart, path);
+        free(path);
+        return 0;
+    }
+    if (!rank->launcher)
+        log_warn("no launcher says which rank this is (docs/SCALE.md has the variables): recorded as rank 0 of 1, run '%s'", opts->identity.run);
+    return wrap_run(opts, err);
+}
+
+static int cmd_rank(int argc, char **argv)
+{
+    struct rank_values values = {.sample_hz = 199, .gpu = "kernels", .steps_from = "auto", .common = OPTIONS_COMMON_DEFAULT};
+    struct options_rest rest = {0};
+    struct wrap_opts opts = {0};
+    struct error err = {0};
+    char *command_line = command_line_text(argc, argv);
+    int rc = options_parse(&verb_rank, argc, argv, &values, &rest, &err);
+    if (rc == 0 && rest.help) {
+        options_print_help(&verb_rank, stdout);
+        free(command_line);
+        return EXIT_CODE_PASS;
+    }
+    options_apply_common(&values.common);
+    if (rc == 0)
+        rc = rank_check(&values, &rest, &err);
+    if (rc == 0) {
+        rank_fill(&values, &rest, &opts);
+        opts.recording.command_line = command_line;
+        rc = rank_go(&values, &opts, &err);
+    }
+    if (rc)
+        log_error("%s", err.text);
+    free(command_line);
+    return error_exit_code(rc);
+}
+
+const struct verb verb_rank = {
+    .name = "rank",
+    .summary = "Record one rank of a job under any launcher: a shard a rank, the worker as it would be without.",
+    .usage = rank_usage,
+    .options = rank_options,
+    .examples = rank_examples,
+    .exit_codes = rank_exit_codes,
+    .takes_command = true,
+    .run = cmd_rank,
+};

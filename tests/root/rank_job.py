@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job of tests/root/rank.py: ranks over gloo, which reduce a tensor a step. SECONDS of steps, in which rank LATE (-1: none) computes
+longer, or with `crash` dies once in its first start. Who it is it takes from what torchrun, mpirun or srun says."""
+import datetime
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+STEP_S, LATE_S = 0.004, 0.02
+
+
+def number(*names):
+    return next(int(os.environ[name]) for name in names if os.environ.get(name))
+
+
+def prepare_features(seconds):
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        sum(i * 0.5 for i in range(50))
+
+
+def main():
+    late, seconds, meeting, mode = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4]
+    torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    rank = number("RANK") if torchrun else number("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+    ranks = number("WORLD_SIZE") if torchrun else number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+    torch.set_num_threads(1)
+    method = "env://" if torchrun else "file://" + meeting
+    dist.init_process_group("gloo", init_method=method, rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60))
+    gradient, until, go_on = torch.ones(1 << 12), time.monotonic() + seconds, True
+    while go_on:
+        prepare_features(LATE_S if rank == late else STEP_S)
+        if mode == "crash" and rank == late and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and time.monotonic() > until - seconds / 2:
+            os._exit(9)
+        goes = torch.tensor([1.0 if time.monotonic() < until else 0.0])
+        dist.all_reduce(gradient)
+        dist.all_reduce(goes, op=dist.ReduceOp.MIN)
+        go_on = goes.item() > 0
+    dist.destroy_process_group()
+
+
+main()
