@@ -78,7 +78,7 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
     int count = cpu_rivals(trace, gap, begin, list);
     // The flag is about the switch-out: of a wait that followed a sleep it says nothing.
     bool left_idle = split == SPLIT_PREEMPTED && gap->flags & UG_GAP_IDLE_CPU;
-    if ((left_idle || !count) && facts_throttled(trace, begin, gap->in)) {
+    if ((left_idle || !count) && facts_throttled(trace, gap->thread, begin, gap->in)) {
         part->cause = CAUSE_CPU_QUOTA;
         part->confidence = 0.75F;
         part->notes |= NOTE_INFERRED;

@@ -191,7 +191,7 @@ static const char *describe_resource(const struct work *work, const struct group
     case VIA_GIL:
         return "GIL";
     case VIA_CPU:
-        return gap && gap->cpu_in >= 0 ? arena_print(arena, "CPU %d", gap->cpu_in) : "CPU";
+        return gap && gap->cpu_in >= 0 ? arena_print(arena, "CPU %d", trace_cpu_of(trace, gap)) : "CPU";
     default:
         return *target ? target : NULL;
     }
@@ -217,7 +217,7 @@ static const char *describe_via(const struct trace *trace, uint8_t via, uint32_t
     case VIA_GIL:
         return "GIL";
     case VIA_CPU:
-        return gap && gap->cpu_in >= 0 ? arena_print(trace->arena, "CPU %d", gap->cpu_in) : "CPU";
+        return gap && gap->cpu_in >= 0 ? arena_print(trace->arena, "CPU %d", trace_cpu_of(trace, gap)) : "CPU";
     case VIA_SIGNAL:
         return "signal";
     case VIA_FREEZER:

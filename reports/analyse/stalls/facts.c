@@ -34,10 +34,17 @@ static bool facts_named(const struct trace_counter *counter, const char *source,
     return !strcmp(counter->source, source) && strstr(counter->name, name);
 }
 
-bool facts_throttled(const struct trace *trace, int64_t begin, int64_t end)
+static bool facts_throttled_rank(const struct trace *trace, int32_t rank, int64_t begin, int64_t end)
 {
-    size_t low = search_first(middle, trace->throttle_count, trace->throttles[middle].end > begin);
-    return low < trace->throttle_count && trace->throttles[low].begin < end;
+    const struct trace_throttle *list = trace->throttles;
+    size_t low = search_first(middle, trace->throttle_count, list[middle].rank > rank || (list[middle].rank == rank && list[middle].end > begin));
+    return low < trace->throttle_count && list[low].rank == rank && list[low].begin < end;
+}
+
+bool facts_throttled(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end)
+{
+    int32_t rank = trace->processes[trace->threads[thread].process].rank;
+    return facts_throttled_rank(trace, -1, begin, end) || (rank >= 0 && facts_throttled_rank(trace, rank, begin, end));
 }
 
 // The thread of the target that ran most, or that ran most on this CPU about then.

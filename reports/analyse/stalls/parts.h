@@ -130,7 +130,7 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
 // process of `thread`; NULL: none.
 const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread,
                                         int64_t begin, int64_t end);
-bool facts_throttled(const struct trace *trace, int64_t begin, int64_t end); // cpu.stat counted it
+bool facts_throttled(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end); // cpu.stat counted it
 // Was the waker really the one who ended the wait? Not in interrupts, except softirqs of its own
 // sending.
 bool classify_real_waker(const struct trace *trace, const struct trace_gap *gap);

@@ -173,31 +173,54 @@ static void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size
                     (struct rank_late){begin, end, (uint32_t)waiter, (uint32_t)last});
 }
 
-// Who came last while `waiter` waited. Several who did not wait at all are late alike, unless most are: then nobody is.
+// Within what two ranks' arrivals can be compared; -1: not at all.
+static int64_t ranks_residual(const struct ranks *ranks, size_t row, size_t other)
+{
+    return trace_residual_ns(ranks->trace, ranks->rows[row].process, ranks->rows[other].process);
+}
+
+// Did `last` come later than another rank, at these times? On two nodes that is so beyond twice what their clocks are known within.
+static bool ranks_surely_later(const struct ranks *ranks, size_t last, int64_t last_ns, size_t other, int64_t other_ns)
+{
+    int64_t residual = ranks_residual(ranks, last, other);
+    return residual <= 0 || last_ns - other_ns >= 2 * residual;
+}
+
+// Who came last while `waiter` waited, among those whose clocks can be compared with its. Several who did not wait at all are late
+// alike, unless most are: then nobody is.
 static void ranks_late(struct ranks *ranks, size_t waiter, const struct trace_window *wait)
 {
     int64_t last_ns = INT64_MIN;
-    size_t last = 0, unseen = 0;
-    bool seen;
+    size_t last = 0, unseen = 0, compared = 1;
+    bool seen, sure;
     for (size_t i = 0; i < ranks->row_count; i++) {
-        if (i == waiter)
+        if (i == waiter || ranks_residual(ranks, waiter, i) < 0)
             continue;
         int64_t at = ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen);
+        compared++;
         unseen += !seen;
         if (at > last_ns) {
             last_ns = at;
             last = i;
         }
     }
+    if (compared < 2)
+        return;
+    sure = ranks_surely_later(ranks, last, last_ns, waiter, wait->begin);
+    for (size_t i = 0; i < ranks->row_count && unseen < 2 && sure && ranks->trace->node_count > 1; i++)
+        if (i != waiter && i != last && ranks_residual(ranks, waiter, i) >= 0)
+            sure = ranks_surely_later(ranks, last, last_ns, i,
+                                      ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen));
     if (unseen < 2) {
-        ranks_put_late(ranks, wait->begin, last_ns, waiter, last);
+        if (sure)
+            ranks_put_late(ranks, wait->begin, last_ns, waiter, last);
         return;
     }
-    for (size_t i = 0; i < ranks->row_count && unseen * 2 <= ranks->row_count; i++) {
-        if (i == waiter)
+    for (size_t i = 0; i < ranks->row_count && unseen * 2 <= compared; i++) {
+        if (i == waiter || ranks_residual(ranks, waiter, i) < 0)
             continue;
         int64_t at = ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen);
-        if (!seen)
+        if (!seen && ranks_surely_later(ranks, i, at, waiter, wait->begin))
             ranks_put_late(ranks, wait->begin, at, waiter, i);
     }
 }
@@ -232,6 +255,22 @@ static void ranks_put_exposed(struct ranks *ranks, int64_t begin, int64_t end, s
         begin = busy->spans[i].end > begin ? busy->spans[i].end : begin;
     }
     ranks_put_late(ranks, begin, end, waiter, last);
+}
+
+// The last one to a collective for whom `waiter` waited, as far as clocks tell; NULL: nobody. All are in the order of arrival.
+static const struct ranks_came *ranks_last_of(const struct ranks *ranks, const struct ranks_came *first, const struct ranks_came *waiter,
+                                              const struct ranks_came *last)
+{
+    if (ranks->trace->node_count < 2)
+        return last;
+    while (last > waiter && ranks_residual(ranks, waiter->row, last->row) < 0)
+        last--;
+    if (last == waiter)
+        return NULL;
+    for (const struct ranks_came *other = last - 1; other >= first; other--)
+        if (ranks_residual(ranks, waiter->row, other->row) >= 0 && !ranks_surely_later(ranks, last->row, last->at, other->row, other->at))
+            return NULL;
+    return last;
 }
 
 static void ranks_of_nccl(struct ranks *ranks)
@@ -269,8 +308,11 @@ static void ranks_of_nccl(struct ranks *ranks)
             ranks->first_end = last->at;
         if (last->at > ranks->last_end)
             ranks->last_end = last->at;
-        for (size_t i = first; i < end - 1; i++)
-            ranks_put_exposed(ranks, came[i].at, last->at, came[i].row, last->row);
+        for (size_t i = first; i < end - 1; i++) {
+            const struct ranks_came *one = ranks_last_of(ranks, &came[first], &came[i], last);
+            if (one)
+                ranks_put_exposed(ranks, came[i].at, one->at, came[i].row, one->row);
+        }
     }
     free(row_of);
     free(came);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of a job in one recording, and who of them came last to what. Ranks are told by their launcher's environment, by a
 // traced launch's own list, by NCCL, or, where none of these says so, by waiting in collectives at the same time. Arrivals are
-// NCCL's where it told them, else the begins of the waits in a collective (gloo, MPI). ranks_find needs the trace only;
+// NCCL's where it told them, else the begins of the waits in a collective (gloo, MPI). Of ranks on several nodes nobody is said to be
+// later than another by less than twice what their clocks are known within, nor at all where that is not known. ranks_find needs the trace only;
 // late_ranks_find also the parts. One owner thread.
 #ifndef UPGATE_STALLS_RANKS_H
 #define UPGATE_STALLS_RANKS_H

@@ -255,7 +255,8 @@ static void stalls_add_stragglers(struct stalls *stalls, const struct work *work
     for (size_t i = 0; i < stragglers->count; i++) {
         struct stall one;
         late_describe(ranks, work, &stragglers->list[i], &one);
-        one.host = stalls->host;
+        const char *host = trace_host_of(work->trace, ranks->rows[stragglers->list[i].row].process);
+        one.host = host ? host : stalls->host;
         stalls_distrust(work->trace, &one, trust);
         size_t at = stalls->count++;
         for (; at > 0 && stalls->stalls[at - 1].weight < one.weight; at--)
@@ -330,6 +331,7 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
         ranks_find(trace, &ranks);
         stalls_fill(stalls, &work, &ranks, opts->share_min, trust);
         stalls_add_missing(stalls, arena, ranks_missing(&ranks));
+        stalls_add_missing(stalls, arena, trace_nodes_missing(trace));
     }
     ranks_free(&ranks);
     work_free(&work);

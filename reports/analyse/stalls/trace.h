@@ -38,6 +38,14 @@ struct trace_process {
     bool told_rank;   // by its launcher
     int64_t start_ns; // as the store has it: tells a pid that was given out again
     int32_t rank, ranks; // of a job; -1: none
+    uint32_t node;       // of trace.nodes; 0 where there are none
+};
+
+struct trace_node { // of several whose shards were merged
+    const char *host;
+    int64_t process_first, process_last; // ids
+    int cpu_first;    // what was added to the numbers of its CPUs
+    int64_t error_ns; // of its clock; -1: not known
 };
 
 struct trace_thread {
@@ -110,6 +118,11 @@ struct trace_window {
     int64_t begin, end;
 };
 
+struct trace_throttle { // cpu.stat counted a throttling in it
+    int64_t begin, end;
+    int32_t rank; // of whose cgroup; -1: of the target's
+};
+
 struct trace_nccl { // a collective on one rank
     int64_t enqueued, kernel_begin, communicator, sequence; // kernel_begin 0: not told
     uint32_t process;
@@ -137,6 +150,7 @@ struct trace {
     size_t window_count;
     int64_t window_ns; // together
     int64_t startup_end, exit_begin; // of the work, within the windows; 0: they are all work there
+    struct trace_node *nodes;
     struct trace_process *processes;
     struct trace_thread *threads;
     struct trace_frame *frames;
@@ -150,14 +164,14 @@ struct trace {
     struct trace_lock *locks;
     struct trace_fact *facts; // by begin
     struct trace_counter *counters;
-    struct trace_window *throttles; // in which cpu.stat counted a throttling; by begin
+    struct trace_throttle *throttles; // by rank and begin
     struct trace_window *steps;     // begin, end
     struct trace_nccl *nccl;
     struct trace_busy *busy; // of each process
     struct trace_kernel *kernels; // where GPUs were loaded: all but collectives
     bool from_start;         // the target was started to be recorded
     const char **texts;
-    size_t nccl_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
+    size_t node_count, nccl_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
         sample_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
         text_count;
 };
@@ -169,6 +183,12 @@ int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, 
                     struct trace **ret_trace, struct error *err);
 // Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
+// Within what the clocks under two processes are known against each other: 0 on one node; -1: not known.
+int64_t trace_residual_ns(const struct trace *trace, uint32_t process, uint32_t other);
+const char *trace_host_of(const struct trace *trace, uint32_t process); // NULL: the machine that was recorded
+int trace_cpu_of(const struct trace *trace, const struct trace_gap *gap); // cpu_in, as its node numbers it
+// A sentence where clocks are not known; NULL: nothing to say.
+const char *trace_nodes_missing(const struct trace *trace);
 void trace_free(struct trace *trace); // NULL ok; the arena stays
 
 static inline bool trace_is_target(const struct trace *trace, uint32_t thread)
@@ -204,6 +224,8 @@ void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
 struct trace_maps {
     struct trace_ids threads;
 };
+int trace_load_nodes(struct trace *trace, struct store *store, struct error *err); // before the processes
+uint32_t trace_node_at(const struct trace *trace, int64_t process_id);
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent);
 uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column);
 enum { TRACE_STACK_ID_MAX = 1 << 26 }; // ids are given in order: more than that is damage

@@ -3,6 +3,7 @@
 // five million rows take seconds. A row whose thread is not of this recording is skipped; a
 // reference that leads nowhere becomes "not known".
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,15 +75,20 @@ static bool trace_is_compiler(const char *comm)
            !strncmp(comm, "aarch64-linux-g", 15); // cut at 15 characters
 }
 
-// By pid; of a pid that was given out again, the last one that had it.
+static uint64_t trace_pid_key(const struct trace_process *process, int32_t pid)
+{
+    return (uint64_t)process->node << 32 | (uint32_t)pid;
+}
+
+// By pid on their node; of a pid that was given out again, the last one that had it.
 static void trace_find_parents(struct trace *trace)
 {
     struct map by_pid = {0};
     for (size_t i = 0; i < trace->process_count; i++)
-        *map_put(&by_pid, (uint32_t)trace->processes[i].tgid) = (uint32_t)i;
+        *map_put(&by_pid, trace_pid_key(&trace->processes[i], trace->processes[i].tgid)) = (uint32_t)i;
     for (size_t i = 0; i < trace->process_count; i++)
         if (trace->processes[i].ppid > 0)
-            trace->processes[i].parent = map_get(&by_pid, (uint32_t)trace->processes[i].ppid);
+            trace->processes[i].parent = map_get(&by_pid, trace_pid_key(&trace->processes[i], trace->processes[i].ppid));
     map_free(&by_pid);
 }
 
@@ -116,6 +122,7 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
         row->has_library = sqlite3_column_int(stmt, 9) != 0;
         row->start_ns = sqlite3_column_int64(stmt, 10);
         row->rank = row->ranks = -1;
+        row->node = trace_node_at(trace, row->id);
         row->leader = row->parent = TRACE_NONE;
         row->own = !strcmp(row->comm, "upgate");
         row->python =
@@ -218,17 +225,29 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
     return rc;
 }
 
-// Asked for every wait for a CPU: found once. The counters are in the order of name and time.
+static int trace_by_rank_and_begin(const void *left, const void *right)
+{
+    const struct trace_throttle *a = left, *b = right;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+// Asked for every wait for a CPU: found once. The counters are in the order of name and time; of several ranks each has its own.
 static void trace_find_throttles(struct trace *trace)
 {
+    static const char throttled[] = "nr_throttled";
     for (size_t i = 1; i < trace->counter_count; i++) {
         const struct trace_counter *now = &trace->counters[i], *last = now - 1;
-        if (strcmp(now->source, "cpu.stat") || strcmp(now->name, "nr_throttled") ||
-            strcmp(last->name, now->name) || now->value <= last->value)
+        const char *rest = now->name + sizeof throttled - 1;
+        int rank = -1;
+        if (strcmp(now->source, "cpu.stat") || strncmp(now->name, throttled, sizeof throttled - 1) || strcmp(last->name, now->name) ||
+            now->value <= last->value || (*rest && sscanf(rest, " rank %9d", &rank) != 1))
             continue;
-        struct trace_window *row = vector_add(trace->throttles, trace->throttle_count);
-        *row = (struct trace_window){last->at, now->at};
+        vector_push(trace->throttles, trace->throttle_count, ((struct trace_throttle){last->at, now->at, rank}));
     }
+    if (trace->throttle_count)
+        qsort(trace->throttles, trace->throttle_count, sizeof *trace->throttles, trace_by_rank_and_begin);
 }
 
 static int trace_load_counters(struct trace *trace, struct store *store, struct error *err)
@@ -339,7 +358,9 @@ static int64_t trace_last_event(const struct trace *trace, int64_t end)
 static int trace_load_rows(struct trace *trace, struct store *store, struct trace_ids *processes,
                            struct trace_maps *maps, struct error *err)
 {
-    int rc = trace_load_processes(trace, store, processes, err);
+    int rc = trace_load_nodes(trace, store, err);
+    if (!rc)
+        rc = trace_load_processes(trace, store, processes, err);
     if (!rc)
         rc = trace_load_threads(trace, store, processes, &maps->threads, err);
     if (!rc)
@@ -454,7 +475,7 @@ void trace_free(struct trace *trace)
 {
     if (!trace)
         return;
-    void *rows[] = {trace->windows,      trace->processes, trace->threads, trace->frames,
+    void *rows[] = {trace->windows,      trace->nodes,     trace->processes, trace->threads, trace->frames,
                     trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples, trace->shorts,
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
                     trace->counters,     trace->throttles, trace->steps,   trace->texts,

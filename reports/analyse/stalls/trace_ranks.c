@@ -10,14 +10,15 @@
 #include "common/vector.h"
 #include "reports/analyse/stalls/trace.h"
 
-static void trace_set_rank(struct trace *trace, int64_t tgid, int64_t start_ns, int64_t rank, int64_t ranks)
+// node: -1: told by nobody, there is one.
+static void trace_set_rank(struct trace *trace, int64_t tgid, int64_t start_ns, int64_t rank, int64_t ranks, int64_t node)
 {
     enum { START_GRAIN_NS = 20000000 }; // /proc tells it in ticks of 10 ms
     if (rank < 0 || ranks > INT32_MAX || rank >= ranks)
         return;
     for (size_t i = 0; i < trace->process_count; i++) {
         struct trace_process *process = &trace->processes[i];
-        if (process->tgid != tgid || process->kind != TRACE_TARGET ||
+        if (process->tgid != tgid || process->kind != TRACE_TARGET || (node >= 0 && process->node != node) ||
             (start_ns > 0 && llabs(process->start_ns - start_ns) > START_GRAIN_NS))
             continue;
         process->rank = (int32_t)rank;
@@ -30,16 +31,16 @@ static int trace_load_named(struct trace *trace, struct store *store, struct err
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT j.value ->> 'pid', j.value ->> 'start_ns' AS start_ns, j.value ->> 'rank', j.value ->> 'ranks' FROM recording r, "
+        "SELECT j.value ->> 'pid', j.value ->> 'start_ns' AS start_ns, j.value ->> 'rank', j.value ->> 'ranks', j.value ->> 'node' FROM recording r, "
         "json_each(CASE WHEN json_valid(r.target) THEN r.target ELSE '{}' END, '$.ranks') j WHERE r.id = ?1 AND j.type = 'object' "
-        "UNION ALL SELECT pid, 0, rank, (SELECT count(*) FROM launch_rank WHERE launch_id = ?2) FROM launch_rank WHERE launch_id = ?2",
+        "UNION ALL SELECT pid, 0, rank, (SELECT count(*) FROM launch_rank WHERE launch_id = ?2), NULL FROM launch_rank WHERE launch_id = ?2",
         "ii", trace->recording_id, trace->launch_id);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1)
         trace_set_rank(trace, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), trace_int(stmt, 2, -1),
-                       sqlite3_column_int64(stmt, 3));
+                       sqlite3_column_int64(stmt, 3), trace_int(stmt, 4, -1));
     return rc;
 }
 
