@@ -219,7 +219,16 @@ static int merge_tell_unended(struct store *store, struct store *shard_store, co
     return rc ? rc : step;
 }
 
-// -ENOSPC, -EBUSY, -EROFS: of the store, and the end; else the shard is damaged, and its rank missing.
+// Whose fault an input or output error was: SQLite forgets on the way what the system said.
+static bool merge_is_whole(struct store *shard_store)
+{
+    char *word = store_get_text(shard_store, "PRAGMA quick_check(1)", "");
+    bool whole = word && strcmp(word, "ok") == 0;
+    free(word);
+    return whole;
+}
+
+// -ENOSPC, -EBUSY: of the store, and the end; else the shard is damaged, and its rank missing.
 static int merge_take(struct store *store, struct merge_result *result, struct scan_shard *shard, struct merge_words *words, struct error *err)
 {
     struct merge_node *node = merge_node_of(result, shard);
@@ -236,6 +245,9 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
                                       .rank = shard->who.launcher.rank,
                                       .machine = !node->process_first};
     rc = shard_take(store, shard_store, &place, err);
+    if (rc == -EIO && merge_is_whole(shard_store))
+        rc = error_set(err, -ENOSPC, "failed to write '%s': the disk is full, or files may not be that large; name another place with -o",
+                       store_path(store));
     if (rc == 0)
         rc = merge_read_words(shard_store, shard, (size_t)(node - result->nodes), words, err);
     if (rc == 0 && !shard->ended)
@@ -256,7 +268,7 @@ static int merge_take_all(struct store *store, struct merge_result *result, stru
         struct scan_shard *shard = result->chosen[i];
         struct error own = {0};
         rc = merge_take(store, result, shard, words, &own);
-        if (rc == -ENOSPC || rc == -EBUSY || rc == -EROFS)
+        if (rc == -ENOSPC || rc == -EBUSY)
             return error_set(err, rc, "%s", own.text);
         taken += rc == 0;
         if (rc)
@@ -313,6 +325,22 @@ static int merge_fill(struct store *store, const struct merge_opts *opts, struct
     return rc;
 }
 
+// Right behind the end of a job its recorders still write: they get a while.
+static int merge_scan(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
+{
+    enum { WAIT_NS = 200000000, WAITS_MAX = 50 };
+    for (int waits = 0;; waits++) {
+        bool ending = false;
+        int rc = scan_dir(opts->dir, &ret->scan, err);
+        for (size_t i = 0; i < ret->scan.count; i++)
+            ending |= ret->scan.shards[i].ending;
+        if (rc || !ending || waits == WAITS_MAX)
+            return rc;
+        scan_free(&ret->scan);
+        clock_sleep_until_ns(clock_monotonic_ns() + WAIT_NS);
+    }
+}
+
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
 {
     struct stat info;
@@ -320,7 +348,7 @@ int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct er
     *ret = (struct merge_result){.restart = -1};
     if (stat(opts->path, &info) == 0)
         return error_set(err, -EINVAL, "'%s' exists already; name another file with -o", opts->path);
-    int rc = scan_dir(opts->dir, &ret->scan, err);
+    int rc = merge_scan(opts, ret, err);
     if (rc == 0)
         rc = choose_shards(opts->run, opts->restart, opts->dir, ret, err);
     if (rc)

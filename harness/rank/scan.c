@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "common/vector.h"
 #include "harness/run/process.h"
@@ -76,9 +78,25 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
     for (int column = 10; column < 12; column++)
         if (sqlite3_column_int64(stmt, column) >= shard->cpus)
             shard->cpus = sqlite3_column_int64(stmt, column) + 1;
-    if (shard->end_ns < shard->begin_ns)
-        shard->end_ns = shard->begin_ns;
-    return store_step_end(store, stmt, err);
+    rc = store_step_end(store, stmt, err);
+    if (rc == 0 && shard->end_ns <= shard->begin_ns)
+        rc = error_set(err, -ENODATA, "'%s' is empty: its recorder was ended before it had recorded anything", shard->path);
+    return rc;
+}
+
+// Here both processes can be asked; of another node the last event was a moment ago.
+static bool scan_is_ending(const struct scan_shard *shard)
+{
+    enum { FRESH_NS = 2000000000 };
+    struct proc_stat worker;
+    char *boot = string_read_file("/proc/sys/kernel/random/boot_id", 36, NULL);
+    bool here = boot && strcmp(boot, shard->who.boot) == 0;
+    free(boot);
+    if (shard->ended)
+        return false;
+    if (!here)
+        return llabs(clock_wall_ns() - (shard->end_ns + shard->who.clock.wall_minus_monotonic_ns)) < FRESH_NS;
+    return shard->alive && (shard->pid <= 0 || shard->pid > INT32_MAX || proc_stat_of((pid_t)shard->pid, &worker) || proc_stat_ended(&worker));
 }
 
 // What the row of it says; a failure stays with it.
@@ -98,6 +116,8 @@ static void scan_read(struct scan_shard *shard)
     store_close(store);
     if (rc)
         shard->why = xstrdup(err.text);
+    else
+        shard->ending = scan_is_ending(shard);
 }
 
 // "0-13.db", "0-13.2.db", "0-13.why".

@@ -26,6 +26,7 @@ struct scan_shard {
     int64_t threshold_ns, sample_hz;
     bool ended;                  // in order
     bool alive;                  // its recorder lives, on this node
+    bool ending;                 // the worker has ended, as far as can be told, and its recorder writes the end
     int64_t started_wall_ns, bytes, cpus;
 };
 

@@ -60,7 +60,8 @@ static int shard_error(struct shard_map *map, struct error *err)
     int rc = sqlite3_errcode(db) & 0xff, system = sqlite3_system_errno(db);
     bool full = rc == SQLITE_FULL ||
                 (rc == SQLITE_IOERR && (system == ENOSPC || system == EFBIG || system == EDQUOT));
-    return error_set(err, full ? -ENOSPC : rc == SQLITE_BUSY ? -EBUSY : -EIO,
+    bool io = rc == SQLITE_IOERR || rc == SQLITE_CANTOPEN || rc == SQLITE_READONLY || rc == SQLITE_NOMEM;
+    return error_set(err, full ? -ENOSPC : rc == SQLITE_BUSY ? -EBUSY : io ? -EIO : -EBADMSG,
                      "failed to take a recording into '%s': %s", store_path(map->store),
                      full ? "the disk is full" : sqlite3_errmsg(db));
 }

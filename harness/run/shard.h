@@ -27,7 +27,8 @@ struct shard_place {
 int shard_open(struct store **ret_shard, struct error *err); // closed with store_close
 // Everything a recorder has written, as recordings of a launch. One transaction of the store.
 int shard_merge(struct store *store, struct store *shard, int64_t launch_id, struct error *err);
-// The same at any place. The shard may be one that was opened to be read; it stays as it is.
+// The same at any place. The shard may be one that was opened to be read; it stays as it is. -EBADMSG: it is damaged; -ENOSPC, -EBUSY,
+// -EIO: what cannot be read or written, mostly the store.
 int shard_take(struct store *store, struct store *shard, const struct shard_place *place, struct error *err);
 
 #endif

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`upgate rank` in front of workers that are small: the worker is as it would be without, whatever becomes of its recorder; and `upgate
+merge` of shards that are missing, there twice, of several runs and restarts, cut short, of a newer version. Real recordings; skipped
+where nothing can be recorded."""
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+import needs  # noqa: E402
+import rank_rig as rig  # noqa: E402
+
+WORK = "i=0; while [ $i -lt %d ]; do sleep 0.02; i=$((i+1)); done"
+# Prints what a worker may notice: its pid, parent, children, session, descriptors, signals, environment.
+LOOK = """
+import os, signal, sys
+print(os.getpid(), os.getppid(), os.getsid(0), sorted(os.listdir('/proc/self/fd')), os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0))
+print([(n, str(signal.getsignal(n))) for n in (signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGXFSZ, signal.SIGCHLD)])
+print(open('/proc/self/oom_score_adj').read().strip(), os.umask(0), os.getcwd())
+try:
+    os.waitpid(-1, os.WNOHANG)
+    print('a child')
+except ChildProcessError:
+    print('no child')
+"""
+
+
+def workers(folder, count, run, restart=0, loops=60):
+    started = [rig.rank(folder, "sh", "-c", WORK % loops, env=rig.environment(TORCHELASTIC_RUN_ID=run, TORCHELASTIC_RESTART_COUNT=restart, RANK=i,
+                                                                           WORLD_SIZE=count, LOCAL_RANK=i, LOCAL_WORLD_SIZE=count))
+               for i in range(count)]
+    for one in started:
+        _, stderr = one.communicate(timeout=60)
+        assert one.returncode == 0 and stderr == "", stderr
+    rig.await_end(folder)
+
+
+def case_worker_is_as_without(folder):
+    """In the same pid, with its output, its exit code and its signals, and with no child of ours."""
+    plain = rig.run(sys.executable, "-c", LOOK).stdout.splitlines()
+    with open(os.devnull, encoding="utf-8") as null:
+        worker = rig.rank(folder, sys.executable, "-c", LOOK, env=rig.environment(RANK=0, WORLD_SIZE=1), stdin=null)
+    stdout, stderr = worker.communicate(timeout=60)
+    ours = stdout.splitlines()
+    assert int(ours[0].split()[0]) == worker.pid, "the worker is another process"
+    assert ours[0].split()[1:] == [str(os.getpid())] + plain[0].split()[2:], (ours[0], plain[0])
+    assert ours[1:] == plain[1:] and stderr == "", (ours, plain, stderr)
+    for command, code in ((["sh", "-c", "exit 7"], 7), (["sh", "-c", "kill -TERM $$"], -signal.SIGTERM)):
+        worker = rig.rank(folder, *command, env=rig.environment(RANK=0, WORLD_SIZE=1))
+        stdout, stderr = worker.communicate(timeout=60)
+        assert (worker.returncode, stdout, stderr) == (code, "", ""), (worker.returncode, stdout, stderr)
+    worker = rig.rank(folder, "/nonexistent/program", env=rig.environment(RANK=0, WORLD_SIZE=1))
+    assert "failed to start '/nonexistent/program'" in worker.communicate(timeout=60)[1] and worker.returncode == 4
+    rig.await_end(folder)
+    path = os.path.join(folder, "RANK", "0-0.db")
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert [row[0] for row in rig.rows(path, "PRAGMA journal_mode")] == ["delete"], "a write-ahead log on a network file system"
+
+
+def case_output_is_not_held_open(folder):
+    """A launcher waits for the end of the worker's output: the recorder, which lives longer, holds none of it."""
+    worker = rig.rank(folder, "sh", "-c", "exec >/dev/null 2>&1; " + WORK % 200, env=rig.environment(RANK=0, WORLD_SIZE=1))
+    begin = time.monotonic()
+    worker.stdout.read(), worker.stderr.read()
+    assert worker.poll() is None, "its output ended with it only, after %.1f s" % (time.monotonic() - begin)
+    assert rig.recorders(folder)
+    worker.kill()
+    worker.communicate()
+    rig.await_end(folder)
+
+
+def case_signals_of_the_launcher(folder):
+    """What is sent to the process group ends the worker; the recorder writes the end."""
+    worker = rig.rank(folder, "sh", "-c", WORK % 1000, env=rig.environment(RANK=0, WORLD_SIZE=1), start_new_session=True)
+    path = os.path.join(folder, "RANK", "0-0.db")
+    rig.await_shard(path)
+    for pid in rig.recorders(folder): # scancel signals every process of a step
+        os.kill(pid, signal.SIGTERM)
+    os.killpg(worker.pid, signal.SIGTERM)
+    worker.communicate(timeout=10)
+    assert worker.returncode == -signal.SIGTERM
+    rig.await_end(folder)
+    assert rig.rows(path, "SELECT state FROM run") == [("done",)], (rig.rows(path, "SELECT state FROM run"), rig.shards(folder), rig.recorders(folder))
+    assert rig.rows(path, "SELECT exit_code FROM process WHERE tgid = ? AND kind = 'target'", worker.pid) == [(signal.SIGTERM,)]
+
+
+def case_killed_at_any_moment(folder):
+    """The worker, or its recorder, by SIGKILL: the other goes on or ends, and a shard that is there can be read."""
+    for number, (after_s, of_recorder) in enumerate([(0.05, True), (0.4, False), (1.2, True), (2.2, True), (1.7, False)]):
+        place = os.path.join(folder, "k%d" % number)
+        worker = rig.rank(place, "sh", "-c", WORK % 1000, env=rig.environment(RANK=0, WORLD_SIZE=1))
+        time.sleep(after_s)
+        for pid in rig.recorders(place) if of_recorder else [worker.pid]:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.3)
+        assert (worker.poll() is None) == of_recorder, "the worker has ended with its recorder" if of_recorder else "it lives"
+        worker.kill()
+        worker.communicate()
+        rig.await_end(place)
+        for name in rig.shards(place):
+            if name.endswith(".db") and os.path.getsize(os.path.join(place, name)):
+                assert rig.rows(os.path.join(place, name), "PRAGMA integrity_check") == [("ok",)]
+        code, document, stderr = rig.merge(place, os.path.join(folder, "k.db"))
+        assert code == 0 and document["ranks"] == 1 or code == 2 and "'" in stderr, (code, stderr)
+
+
+def case_cannot_record(folder):
+    """No directory, a full disk: the worker runs, the reason is said once, and stands in the shard's place where it can."""
+    with open(os.path.join(folder, "file"), "w", encoding="utf-8") as file:
+        file.write("no directory")
+    worker = rig.rank(os.path.join(folder, "file"), "sh", "-c", "echo runs; exit 3", env=rig.environment(RANK=1, WORLD_SIZE=4))
+    stdout, stderr = worker.communicate(timeout=60)
+    assert (worker.returncode, stdout) == (3, "runs\n") and stderr.count("\n") == 1, (stdout, stderr)
+    assert "rank 1 of 4 runs without being recorded: failed to make directory" in stderr, stderr
+    limited = "ulimit -f 40; exec \"$@\"" # blocks of 512 or 1,024 bytes: the shard does not fit
+    done = rig.run("sh", "-c", limited, "sh", rig.UPGATE, "rank", "-o", folder, "--", "sh", "-c", "echo runs; exit 3",
+                   env=rig.environment(RANK=1, WORLD_SIZE=4))
+    assert (done.returncode, done.stdout) == (3, "runs\n") and "runs without being recorded" in done.stderr, done
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert rig.shards(os.path.join(folder, "RANK")) == ["0-1.why"], rig.shards(folder)
+    shutil.rmtree(os.path.join(folder, "RANK"))
+    workers(os.path.join(folder), 2, "whole")
+    shutil.copy(os.path.join(folder, "whole", "0-0.db"), os.path.join(folder, "whole", "0-0.db.kept"))
+    os.unlink(os.path.join(folder, "whole", "0-1.db"))
+    with open(os.path.join(folder, "whole", "0-1.why"), "w", encoding="utf-8") as file:
+        file.write("the disk \033[31mis full\n")
+    code, document, _ = rig.merge(folder, os.path.join(folder, "run.db"))
+    assert code == 3 and document["missing"] == [{"rank": 1, "why": "the disk ?[31mis full"}], document
+
+
+def case_merge_refuses(folder):
+    """Several runs; a rank that is there twice; jobs of two sizes; no shards; a store that exists."""
+    store = os.path.join(folder, "run.db")
+    workers(folder, 2, "first")
+    code, document, stderr = rig.merge(folder, store)
+    assert code == 0 and document["ranks"] == 2 and not document["missing"] and document["nodes"] == 1, (code, document, stderr)
+    assert document["clock_residual_ns"] == 0 and document["stragglers"] == []
+    assert rig.run(rig.UPGATE, "merge", folder, "-o", store).returncode == 2, "what was there is replaced"
+    shutil.copytree(os.path.join(folder, "first"), os.path.join(folder, "second"))
+    code, document, stderr = rig.merge(folder, store)
+    assert code == 2 and document is None and "several runs" in stderr and "'first'" in stderr and "--run" in stderr, stderr
+    assert not os.path.exists(store)
+    assert rig.merge(folder, store, "--run", "first")[0] == 0 and rig.merge(os.path.join(folder, "first"), store)[0] == 0
+    assert rig.merge(folder, store, "--run", "third")[0] == 2 and rig.merge(folder, store, "--run", "first", "--restart", "4")[0] == 2
+    second = os.path.join(folder, "second")
+    rig.change(os.path.join(second, "0-1.db"), "UPDATE recording SET target = json_set(target, '$.rank.run', 'second')")
+    code, _, stderr = rig.merge(second, store)
+    assert code == 2 and "is of run 'first'" in stderr and "of run 'second'" in stderr, stderr
+    rig.change(os.path.join(second, "0-1.db"), "UPDATE recording SET target = json_set(target, '$.rank.run', 'first', '$.rank.ranks', 3)")
+    code, _, stderr = rig.merge(second, store)
+    assert code == 2 and "of a job of 2 ranks" in stderr and "one of 3" in stderr, stderr
+    shutil.rmtree(second)
+    workers(folder, 2, "first") # the same job again, into the same directory: nothing is lost, and it is told
+    assert rig.shards(os.path.join(folder, "first")) == ["0-0.2.db", "0-0.db", "0-1.2.db", "0-1.db"]
+    code, document, stderr = rig.merge(folder, store)
+    assert code == 2 and [one["rank"] for one in document["duplicates"]] == [0, 1] and "is there twice" in stderr, (document, stderr)
+    assert not os.path.exists(store)
+    os.unlink(os.path.join(folder, "first", "0-0.2.db"))
+    os.unlink(os.path.join(folder, "first", "0-1.2.db"))
+    os.rename(os.path.join(folder, "first", "0-0.db"), os.path.join(folder, "first", "0-7.db")) # renumbered by hand
+    code, document, _ = rig.merge(folder, store)
+    assert code == 0 and any("of rank 0, whatever its name says" in note for note in document["notes"]), document
+    os.makedirs(os.path.join(folder, "empty"))
+    assert "no shards" in rig.merge(os.path.join(folder, "empty"), store)[2] and rig.merge(os.path.join(folder, "none"), store)[0] == 2
+
+
+def case_merge_tells(folder):
+    """Missing ranks, shards cut short, of a newer version, no shards at all; restarts."""
+    store, run = os.path.join(folder, "run.db"), os.path.join(folder, "job")
+    workers(folder, 3, "job")
+    path = os.path.join(run, "0-1.db")
+    shutil.copy(path, path + ".kept")
+
+    def damaged(make, words):
+        shutil.copy(path + ".kept", path)
+        make()
+        code, document, stderr = rig.merge(folder, store)
+        assert code == 3, (code, stderr)
+        assert [one["rank"] for one in document["missing"]] == [1] and words in document["missing"][0]["why"], document["missing"]
+        missing = rig.late(store)[1]["trust"]["missing"] # stalls tells it, too
+        assert any("rank 1" in sentence for sentence in missing), missing
+
+    damaged(lambda: os.unlink(path), "it has no shard")
+    damaged(lambda: os.truncate(path, os.path.getsize(path) // 2), "damaged")
+    damaged(lambda: os.truncate(path, 0), "empty")
+    damaged(lambda: os.truncate(path, 777), path)
+    damaged(lambda: rig.change(path, "PRAGMA user_version = 99"), "use a newer upgate")
+    damaged(lambda: rig.change(path, "UPDATE recording SET target = '{}'"), "not made by `upgate rank`")
+    damaged(lambda: rig.change(path, "UPDATE recording SET target = json_set(target, '$.rank.rank', 12)"), "does not say which rank")
+    damaged(lambda: rig.change(path, "DROP TABLE gap", "CREATE VIEW gap AS SELECT 1"), "no table")
+    damaged(lambda: rig.change(path, "UPDATE process SET id = 1 << 40 WHERE id = (SELECT max(id) FROM process)"), "damaged")
+    damaged(lambda: rig.change(path, "UPDATE recording SET end_ns = begin_ns + 1000"), "for 0.0 s of")
+
+    def end_of_file():
+        with open(path, "r+b") as file: # a page of a table in the middle
+            file.seek(4096 * (os.path.getsize(path) // 4096 // 2))
+            file.write(b"\xff" * 4096 * 6)
+    shutil.copy(path + ".kept", path)
+    end_of_file()
+    code, document, _ = rig.merge(folder, store)
+    assert code in (0, 3) and [one["rank"] for one in document["missing"]] in ([], [1]), document
+    assert rig.rows(store, "PRAGMA integrity_check") == [("ok",)]
+
+    os.unlink(path + ".kept")
+    workers(folder, 2, "job", restart=1) # elastic: the third node is gone
+    code, document, _ = rig.merge(folder, store)
+    assert code == 0 and document["restart"] == 1 and document["ranks"] == 2, document
+    assert any("of other restarts" in note for note in document["notes"]), document
+    code, document, _ = rig.merge(folder, store, "--restart", "0")
+    assert document["restart"] == 0 and document["ranks"] == 3, document
+
+
+def case_full_disk_of_the_merge(folder):
+    workers(folder, 2, "job")
+    bytes_max = os.path.getsize(os.path.join(folder, "job", "0-0.db"))
+    done = rig.run(sys.executable, "-c", "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2); "
+                   "os.execv(sys.argv[2], sys.argv[2:])", str(bytes_max), rig.UPGATE, "merge", folder, "-o", os.path.join(folder, "run.db"))
+    assert done.returncode == 4 and "the disk is full" in done.stderr, done
+    assert not [name for name in os.listdir(folder) if name.startswith("run.db")], os.listdir(folder)
+
+
+def case_node_is_stored_once(folder):
+    """Each recorder saw the other rank, too: one row a process, and it is a target."""
+    store = os.path.join(folder, "run.db")
+    workers(folder, 2, "job", loops=100)
+    assert rig.merge(folder, store)[0] == 0
+    twice = rig.rows(store, "SELECT tgid, count(*) FROM process WHERE start_ns > 0 GROUP BY tgid, start_ns / 20000000 HAVING count(*) > 1")
+    assert twice == [], twice
+    base = sqlite3.connect(store)
+    pids = base.execute("SELECT json_extract(target, '$.pids[0]'), json_extract(target, '$.pids[1]') FROM recording").fetchone()
+    kinds = base.execute("SELECT kind FROM process WHERE tgid IN (?, ?)", pids).fetchall()
+    assert kinds == [("target",), ("target",)], kinds
+    assert base.execute("PRAGMA foreign_key_check").fetchall() == []
+    for table in ("gap", "sample"): # nothing is lost
+        sum_of = sum(rig.rows(os.path.join(folder, "job", "0-%d.db" % rank), "SELECT count(*) FROM " + table)[0][0] for rank in range(2))
+        assert base.execute("SELECT count(*) FROM " + table).fetchone()[0] == sum_of
+    base.close()
+
+
+def main():
+    why = needs.lacks()
+    if why:
+        print("skipped: " + why)
+        return 77
+    cases = {name[5:]: one for name, one in globals().items() if name.startswith("case_")}
+    for name in sys.argv[1:] or cases:
+        with tempfile.TemporaryDirectory(prefix="upgate-rank-", dir=rig.BUILD) as folder:
+            cases[name](folder)
+            print("ok  " + name, flush=True)
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of ranks and of their merge share: jobs under launchers, shards, merged stores."""
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+
+BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
+UPGATE = os.path.join(BUILD, "upgate")
+PYTHON = os.path.join(SOURCE, "envs", "candidate", "bin", "python")
+JOB = os.path.join(SOURCE, "tests", "root", "rank_job.py")
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "MASTER_", "PET_")
+
+
+def environment(**more):
+    """Ours, without what an outer launcher said."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    return dict(own, OMP_NUM_THREADS="1", **{name: str(value) for name, value in more.items()})
+
+
+def run(*words, env=None, timeout=120):
+    return subprocess.run(list(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env or environment(), timeout=timeout)
+
+
+def rank(folder, *command, env=None, options=(), **popen):
+    return subprocess.Popen([UPGATE, "rank", "-o", folder, *options, "--", *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, **popen)
+
+
+def shards(folder):
+    return sorted(os.path.relpath(os.path.join(at, name), folder) for at, _, names in os.walk(folder) for name in names
+                  if not name.endswith("-journal"))
+
+
+def await_shard(path, deadline_s=30):
+    """Until its recorder has committed what it saw of the worker for the first time."""
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        if os.path.exists(path) and rows(path, "SELECT count(*) FROM gap")[0][0]:
+            return
+        time.sleep(0.1)
+    raise AssertionError("no shard '%s' after %d s" % (path, deadline_s))
+
+
+def rows(path, sql, *values):
+    """[[0]] where it is no store yet."""
+    try:
+        base = sqlite3.connect("file:%s?mode=rw" % path, uri=True, timeout=10)
+        found = base.execute(sql, values).fetchall()
+        base.close()
+        return found
+    except sqlite3.Error:
+        return [[0]]
+
+
+def change(path, *statements):
+    base = sqlite3.connect(path, timeout=10)
+    for statement in statements:
+        base.execute(*statement) if isinstance(statement, tuple) else base.execute(statement)
+    base.commit()
+    base.close()
+
+
+def recorders(folder):
+    """Processes that record into it, but for who waits to become a worker."""
+    found = []
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            with open("/proc/%d/cmdline" % pid, "rb") as file:
+                words = file.read().split(b"\0")
+            if b"rank" in words and folder.encode() in words and os.getsid(pid) != os.getsid(0) and os.readlink("/proc/%d/exe" % pid) == UPGATE:
+                found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def await_end(folder, deadline_s=30):
+    end = time.monotonic() + deadline_s
+    while recorders(folder):
+        assert time.monotonic() < end, "recorders of '%s' do not end" % folder
+        time.sleep(0.1)
+
+
+def merge(folder, store, *options):
+    """Exit code, the document (None: none was printed), what stderr said."""
+    if os.path.exists(store):
+        os.unlink(store)
+    done = run(UPGATE, "merge", folder, "-o", store, "--format", "json", *options)
+    assert not os.path.exists(store + ".partial"), "a half merged store is left"
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def late(store):
+    """Who is named by `upgate stalls`: (rank, host, what, share), and the document."""
+    done = run(UPGATE, "stalls", store, "--all", "--format", "json")
+    assert done.returncode in (0, 3), done.stderr
+    document = json.loads(done.stdout)
+    return [(one["culprit"]["rank"], one["culprit"]["host"], one["culprit"]["what"], one["share"]) for one in document["stalls"]
+            if one["cause"] == "straggler"], document
+
+
+class Slurm:
+    """A controller and two nodes on this machine, in a folder; none of it outlives us."""
+
+    def __init__(self, folder, nodes=2):
+        self.folder, self.processes = folder, []
+        ports = [self.port() for _ in range(nodes + 1)]
+        lines = ["ClusterName=upgate", "SlurmctldHost=%s(127.0.0.1)" % socket.gethostname(), "SlurmUser=root", "SlurmdUser=root",
+                 "AuthType=auth/none", "CredType=cred/none", "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none",
+                 "SelectType=select/cons_tres", "SlurmctldPort=%d" % ports[0], "StateSaveLocation=%s/state" % folder,
+                 "SlurmdSpoolDir=%s/spool.%%n" % folder, "SlurmctldPidFile=%s/controller.pid" % folder, "SlurmdPidFile=%s/%%n.pid" % folder,
+                 "SlurmctldLogFile=%s/controller.log" % folder, "SlurmdLogFile=%s/%%n.log" % folder, "ReturnToService=2", "KillWait=2",
+                 "JobAcctGatherType=jobacct_gather/none"]
+        lines += ["NodeName=n%d NodeAddr=127.0.0.1 NodeHostname=%s Port=%d CPUs=2 State=UNKNOWN" % (i, socket.gethostname(), ports[i + 1])
+                  for i in range(nodes)]
+        lines.append("PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:4 State=UP")
+        self.conf = os.path.join(folder, "slurm.conf")
+        os.makedirs(os.path.join(folder, "state"))
+        with open(self.conf, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+        self.env = environment(SLURM_CONF=self.conf)
+        try:
+            self.start(self.tool("slurmctld"), "-D")
+            for i in range(nodes):
+                os.makedirs(os.path.join(folder, "spool.n%d" % i))
+                self.start(self.tool("slurmd"), "-D", "-N", "n%d" % i)
+            self.ready(nodes)
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def tool(name):
+        return shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+
+    @staticmethod
+    def lacks():
+        missing = [name for name in ("slurmctld", "slurmd", "srun") if not Slurm.tool(name)]
+        return "no %s (package slurm-wlm)" % missing[0] if missing else None
+
+    @staticmethod
+    def port():
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            return one.getsockname()[1]
+
+    def start(self, *words):
+        self.processes.append(subprocess.Popen(list(words), env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                               start_new_session=True))
+
+    def ready(self, nodes):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if run("sinfo", "-h", "-t", "idle", "-o", "%D", env=self.env).stdout.strip() == str(nodes):
+                return
+            time.sleep(0.2)
+        raise AssertionError("Slurm's nodes are not ready after 60 s")
+
+    def close(self):
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
