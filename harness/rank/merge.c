@@ -235,8 +235,8 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
     struct store *shard_store = NULL;
     int64_t last = 0;
     int rc = scan_open(shard, &shard_store, err);
-    if (rc)
-        return rc;
+    if (rc) // locked by somebody or damaged meanwhile: the others are merged
+        return rc == -ENOSPC || rc == -EBUSY ? -EBADMSG : rc;
     store_get_int(store, &last, NULL, "SELECT coalesce(max(id), 0) FROM process", "");
     const struct shard_place place = {.recording_id = 1,
                                       .process_first = node->process_first ? node->process_first : last + 1,

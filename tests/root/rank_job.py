@@ -9,29 +9,34 @@ import time
 import torch
 import torch.distributed as dist
 
-STEP_S, LATE_S = 0.004, 0.02
+WAIT_S, STEP_S, LATE_S = 0.015, 0.002, 0.022
 
 
-def number(*names):
+def told(*names):
     return next(int(os.environ[name]) for name in names if os.environ.get(name))
 
 
 def prepare_features(seconds):
-    until = time.perf_counter() + seconds
+    until, total = time.perf_counter() + seconds, 0.0
     while time.perf_counter() < until:
-        sum(i * 0.5 for i in range(50))
+        for number in range(50):
+            total += number * 0.5
+    return total
 
 
 def main():
     late, seconds, meeting, mode = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4]
     torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    rank = number("RANK") if torchrun else number("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-    ranks = number("WORLD_SIZE") if torchrun else number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+    rank = told("RANK") if torchrun else told("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+    ranks = told("WORLD_SIZE") if torchrun else told("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
     torch.set_num_threads(1)
-    method = "env://" if torchrun else "file://" + meeting
+    # By a file of each start: under torchrun's store a second start may meet the first one's addresses.
+    method = "file://%s.%s" % (meeting, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     dist.init_process_group("gloo", init_method=method, rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60))
+    dist.barrier()
     gradient, until, go_on = torch.ones(1 << 12), time.monotonic() + seconds, True
     while go_on:
+        time.sleep(WAIT_S) # for a device: ranks that compute all the time would be late by what the machine's neighbours do
         prepare_features(LATE_S if rank == late else STEP_S)
         if mode == "crash" and rank == late and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and time.monotonic() > until - seconds / 2:
             os._exit(9)

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job of two ranks over gloo, each behind `upgate rank`, under torchrun (with an elastic restart), mpirun and srun: the merged shards
+name the rank that comes late, on its node, with what it does; of a clean run nobody is named. Shards of two nodes are made of those of
+one, whose times are moved to another clock: with clocks that are known the same rank is named, with others nobody. A machine that is
+busy with other things makes ranks late as well: each case has three tries. Skipped without root, capture or a PyTorch with gloo; cases
+without their launcher say so."""
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+import needs  # noqa: E402
+import rank_rig as rig  # noqa: E402
+
+SECONDS, TRIES = 3, 3
+WHAT = "computing in prepare_features (rank_job.py)"
+# Lengths; every other column *_ns is a time. process.start_ns is no time of a record, but says which process it is.
+LENGTHS = {"dur_ns", "threshold_ns", "short_gap_ns", "run_ns", "call_ns", "call_dur_ns", "clock_residual_ns", "clock_residual_max_ns", "gpu_ns",
+           "started_wall_ns", "ended_wall_ns", "clock_error_ns"}
+
+
+def skipped():
+    return needs.lacks(symbols=True, gib=2) or (None if os.path.exists(rig.PYTHON) else "no Python environment at envs/candidate")
+
+
+def wrapped(shards, late, meeting, mode="-", seconds=SECONDS):
+    return [rig.UPGATE, "rank", "-o", shards, "--", rig.PYTHON, rig.JOB, str(late), str(seconds), meeting, mode]
+
+
+def torchrun(folder, late, *more, mode="-", seconds=SECONDS):
+    return rig.run(rig.PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python", *more,
+                   *wrapped(folder, late, folder + ".meet", mode, seconds), timeout=240)
+
+
+def mpirun(folder, late):
+    return rig.run("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2", *wrapped(folder, late, folder + ".meet"),
+                   timeout=240)
+
+
+def tries(name, folder, start, holds):
+    """The first try whose answer holds. Where it is left: the folder of its shards."""
+    for attempt in range(TRIES):
+        place = os.path.join(folder, "%s%d" % (name, attempt))
+        done = start(place)
+        assert done.returncode == 0, (name, done.stderr[-2000:])
+        code, document, stderr = rig.merge(place, place + ".db")
+        assert code == 0, (code, document, stderr)
+        named, stalls = rig.late(place + ".db")
+        print("  %s, try %d: %s" % (name, attempt + 1, stalls["answer"]), flush=True)
+        for stall in stalls["stalls"]:
+            for task in (stall["victim"], stall["culprit"]):
+                assert not task or not task["comm"].startswith("upgate"), stall
+        assert [(one["rank"], one["node"], one["what"]) for one in document["stragglers"]] == [one[:3] for one in named]
+        if holds(named):
+            return place
+    raise AssertionError("%s: not one of %d jobs said so" % (name, TRIES))
+
+
+def is_rank_1(named):
+    assert not named or named[0][0] == 1, "the wrong rank is named: %s" % named
+    return len(named) == 1 and named[0][2] == WHAT and named[0][1] == os.uname().nodename
+
+
+def case_torchrun_restarts(folder):
+    """Rank 1 dies in the first start: both starts have shards of their own, and of both it is said who is late."""
+    place = tries("torchrun", folder, lambda place: torchrun(place, 1, "--max-restarts", "1", mode="crash"), is_rank_1)
+    names = [os.path.basename(name) for name in rig.shards(place)]
+    assert names == ["0-0.db", "0-1.db", "1-0.db", "1-1.db"], names
+    code, document, _ = rig.merge(place, os.path.join(folder, "first.db"), "--restart", "0")
+    assert code == 0 and document["restart"] == 0 and document["ranks"] == 2, document
+    status = rig.rows(os.path.join(folder, "first.db"), "SELECT exit_code FROM process p, recording r, json_each(r.target, '$.ranks') j WHERE "
+                      "p.tgid = j.value ->> 'pid' AND j.value ->> 'rank' = 1 AND p.exit_code = 9 << 8")
+    assert status, "how rank 1 ended is not there"
+
+
+def case_clean(folder):
+    tries("clean", folder, lambda place: torchrun(place, -1), lambda named: not named)
+
+
+def case_mpirun(folder):
+    if not shutil.which("mpirun"):
+        print("  left out: no mpirun (package openmpi-bin)")
+        return
+    two_nodes(folder, tries("mpirun", folder, lambda place: mpirun(place, 1), is_rank_1))
+
+
+def case_srun(folder):
+    why = rig.Slurm.lacks()
+    if why:
+        print("  left out: " + why)
+        return
+    os.makedirs(os.path.join(folder, "slurm"))
+    slurm = rig.Slurm(os.path.join(folder, "slurm"))
+    try:
+        srun = ["srun", "-N", "2", "-n", "2"]
+        place = tries("srun", folder, lambda place: rig.run(*srun, *wrapped(place, 1, place + ".meet"), env=slurm.env, timeout=240), is_rank_1)
+        identity = rig.rows(os.path.join(place, rig.shards(place)[1]), "SELECT json_extract(target, '$.rank.rank'), json_extract(target, "
+                            "'$.rank.node'), json_extract(target, '$.rank.launcher') FROM recording")
+        assert identity == [(1, 1, "Slurm")], identity
+        cancelled(slurm, srun, os.path.join(folder, "cancelled"))
+    finally:
+        slurm.close()
+
+
+def cancelled(slurm, srun, place):
+    """scancel: the shards are whole, or as they were a second before."""
+    job = subprocess.Popen([*srun, rig.UPGATE, "rank", "-o", place, "--run", "c", "--", "sh", "-c", "while :; do sleep 0.02; done"], env=slurm.env,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for number in range(2):
+        rig.await_shard(os.path.join(place, "c", "0-%d.db" % number))
+    time.sleep(1)
+    ids = rig.run("squeue", "-h", "-o", "%i", env=slurm.env).stdout.split()
+    assert rig.run("scancel", *ids, env=slurm.env).returncode == 0
+    job.wait(timeout=30)
+    rig.await_end(place)
+    code, document, stderr = rig.merge(place, place + ".db")
+    assert code == 0 and not document["missing"], (code, document, stderr)
+
+
+def move(path, by_ns, error_ns, host):
+    """The shard as another node would have written it, whose clock and boot are others."""
+    base = sqlite3.connect(path)
+    for table, in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for _, column, *_ in base.execute("PRAGMA table_info(%s)" % table).fetchall():
+            if column.endswith("_ns") and column not in LENGTHS and (table, column) != ("process", "start_ns"):
+                base.execute("UPDATE %s SET %s = %s + ? WHERE %s IS NOT NULL" % (table, column, column, column), (by_ns,))
+    base.execute("UPDATE recording SET target = json_set(target, '$.rank.host', ?1, '$.rank.boot', ?1, '$.rank.wall_minus_monotonic_ns', "
+                 "json_extract(target, '$.rank.wall_minus_monotonic_ns') - ?2, '$.rank.wall_minus_monotonic_end_ns', "
+                 "json_extract(target, '$.rank.wall_minus_monotonic_end_ns') - ?2)", (host, by_ns))
+    base.commit()
+    base.close()
+    errors(path, error_ns)
+
+
+def errors(path, error_ns):
+    rig.change(path, ("UPDATE recording SET target = json_set(target, '$.rank.clock_error_ns', ?1, '$.rank.clock_error_end_ns', ?1)", (error_ns,)))
+
+
+def two_nodes(folder, place):
+    """Rank 1 is late by some 16 ms each time."""
+    paths = [os.path.join(place, name) for name in rig.shards(place)]
+    store = os.path.join(folder, "nodes.db")
+    move(paths[1], 5_000_000_000_000, 50_000, "far")
+    errors(paths[0], 50_000)
+    code, document, _ = rig.merge(place, store)
+    assert code == 0 and document["nodes"] == 2 and 100_000 <= document["clock_residual_ns"] < 200_000, document
+    assert [(one["rank"], one["node"], one["what"]) for one in document["stragglers"]] == [(1, "far", WHAT)], document
+    assert rig.late(store)[0][0][1] == "far"
+    steps = rig.rows(store, "SELECT min(in_ns), max(in_ns) FROM gap")[0]
+    assert steps[1] - steps[0] < 60e9, "times of two clocks in one store"
+    errors(paths[1], 40_000_000) # twice that is more than rank 1 is late
+    code, document, _ = rig.merge(place, store)
+    assert code == 0 and document["clock_residual_ns"] >= 40_000_000 and document["stragglers"] == [], document
+    errors(paths[1], None)
+    code, document, _ = rig.merge(place, store)
+    assert code == 0 and document["clock_residual_ns"] is None and document["stragglers"] == [], document
+    missing = rig.late(store)[1]["trust"]["missing"]
+    assert any("not synchronised" in sentence for sentence in missing), missing
+    table = rig.run(rig.UPGATE, "stalls", store)
+    assert table.returncode in (0, 3) and "not synchronised" in table.stdout, table.stdout
+
+
+def main():
+    why = skipped()
+    if why:
+        print("skipped: " + why)
+        return 77
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)) # so that Slurm is ended
+    cases = {name[5:]: one for name, one in globals().items() if name.startswith("case_")}
+    for name in sys.argv[1:] or cases:
+        with tempfile.TemporaryDirectory(prefix="upgate-rank-", dir=rig.BUILD) as folder:
+            cases[name](folder)
+            print("ok  " + name, flush=True)
+    return 0
+
+
+sys.exit(main())
