@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recordings of two recorders, each with row numbers of its own, end up in one store: nothing is lost,
 // and what refers to what is as it was.
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,5 +208,96 @@ TEST(many_kernels_of_both_sides)
     }
     CHECK_INT(test_int(store, "SELECT count(*) FROM gpu_kernel"), KERNELS * 3 / 2);
     CHECK_INT(test_int(store, "SELECT count(*) FROM v_gpu_op WHERE grid_x = correlation"), KERNELS * 2);
+    test_remove(store, dir);
+}
+
+// A recorder of one rank: its worker is a target, the other's a stranger.
+static struct store *test_rank(int rank)
+{
+    struct store *shard = NULL;
+    struct error err = {0};
+    CHECK_INT(shard_open(&shard, &err), 0);
+    char *rows = xasprintf(
+        "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES (1, 1, 90, 1000000, 199, 0, '{}', '[]');"
+        "INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind, started_ns) VALUES (1, 1, 0, 0, 'swapper', 'idle', NULL), "
+        "(2, 1, %d, 50000000000, 'rank', 'target', 5), (3, 1, %d, 50004000000, '?', 'other', NULL);"
+        "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 0, 'swapper'), (2, 2, %d, 'rank'), (3, 3, %d, '?');"
+        "INSERT INTO gap (thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_in, waker_thread) VALUES (2, 10, NULL, 20, 1, 0, 1, 3);"
+        "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (2, 5, 1, 0);"
+        "INSERT INTO thread_total (thread_id, switches, short_gaps, short_gap_ns, run_ns) VALUES (2, 1, 0, 7, 9);"
+        "INSERT INTO counter (recording_id, at_ns, source, name, value) VALUES (1, 8, 'cpu.stat', 'nr_throttled', 3), (1, 8, 'stat', 'cpu1 steal_ns', 4);"
+        "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, 0, 0, 1, 2);",
+        100 + rank, 101 - rank, 100 + rank, 101 - rank);
+    CHECK_INT(sqlite3_exec(store_db(shard), rows, NULL, NULL, NULL), SQLITE_OK);
+    free(rows);
+    return shard;
+}
+
+static struct store *test_merged(char *dir, const struct shard_place *places, int count)
+{
+    struct store *store = test_store(dir);
+    struct error err = {0};
+    CHECK_INT(sqlite3_exec(store_db(store), "INSERT INTO recording (id, begin_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
+                                            "(4, 1, 1000000, 199, 0, '{}', '[]')", NULL, NULL, NULL), SQLITE_OK);
+    for (int rank = 0; rank < count; rank++) {
+        struct store *shard = test_rank(rank);
+        CHECK_INT(shard_take(store, shard, &places[rank], &err), 0);
+        store_close(shard);
+    }
+    CHECK_INT(test_int(store, "SELECT count(*) FROM recording"), 1);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    return store;
+}
+
+static void test_told(struct store *store, const char *sql, const char *expected)
+{
+    char *told = store_get_text(store, sql, "");
+    CHECK_STR(told, expected);
+    free(told);
+}
+
+TEST(two_ranks_of_a_node_become_one_recording)
+{
+    static const struct shard_place places[] = {{.recording_id = 4, .process_first = 1, .rank = 0, .machine = true},
+                                                {.recording_id = 4, .process_first = 1, .rank = 1}};
+    char dir[] = "/tmp/upgate-shard-XXXXXX";
+    struct store *store = test_merged(dir, places, 2);
+    test_told(store, "SELECT group_concat(tgid || ' ' || kind || ' ' || comm, ', ') FROM process", "0 idle swapper, 100 target rank, 101 target rank");
+    test_told(store, "SELECT group_concat(p.tgid || ' woken by ' || w.tid, ', ') FROM gap g JOIN thread t ON t.id = g.thread_id JOIN process p ON "
+                     "p.id = t.process_id JOIN thread w ON w.id = g.waker_thread", "100 woken by 101, 101 woken by 100");
+    test_told(store, "SELECT group_concat(source || ' ' || name, ', ') FROM counter", "cpu.stat nr_throttled rank 0, stat cpu1 steal_ns, cpu.stat nr_throttled rank 1");
+    test_told(store, "SELECT group_concat(rank, ', ') FROM recorded_step WHERE recording_id = 4", "0, 1");
+    CHECK_INT(test_int(store, "SELECT count(*) FROM thread"), 3);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM thread_total"), 2);
+    test_remove(store, dir);
+}
+
+TEST(ranks_of_two_nodes_keep_apart)
+{
+    static const struct shard_place places[] = {{.recording_id = 4, .process_first = 1, .rank = 0, .machine = true},
+                                                {.recording_id = 4, .process_first = 4, .shift_ns = 1000, .cpu_first = 16, .rank = 1, .machine = true}};
+    char dir[] = "/tmp/upgate-shard-XXXXXX";
+    struct store *store = test_merged(dir, places, 2);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM process"), 6);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM thread"), 6);
+    test_told(store, "SELECT group_concat(out_ns || ' ' || in_ns || ' ' || cpu_in || ' ' || (waking_ns IS NULL), ', ') FROM gap", "10 20 1 1, 1010 1020 17 1");
+    test_told(store, "SELECT group_concat(at_ns || ' ' || cpu, ', ') FROM sample", "5 1, 1005 17");
+    test_told(store, "SELECT group_concat(begin_ns || ' ' || dur_ns, ', ') FROM recorded_step", "1 2, 1001 2");
+    test_told(store, "SELECT group_concat(short_gap_ns || ' ' || run_ns, ', ') FROM thread_total", "7 9, 7 9");
+    test_told(store, "SELECT group_concat(start_ns || ' ' || started_ns, ', ') FROM process WHERE started_ns NOT NULL", "50000000000 5, 50000000000 1005");
+    test_told(store, "SELECT group_concat(at_ns || ' ' || name, ', ') FROM counter WHERE source = 'stat'", "8 cpu1 steal_ns, 1008 cpu17 steal_ns");
+    test_remove(store, dir);
+}
+
+TEST(a_column_of_time_that_is_not_known_is_refused)
+{
+    static const struct shard_place place = {.recording_id = 4, .process_first = 1, .shift_ns = 1000};
+    char dir[] = "/tmp/upgate-shard-XXXXXX";
+    struct store *store = test_store(dir), *shard = test_rank(0);
+    struct error err = {0};
+    CHECK_INT(sqlite3_exec(store_db(shard), "ALTER TABLE gap ADD COLUMN strange_ns INTEGER", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_INT(shard_take(store, shard, &place, &err), -EBADMSG);
+    CHECK(strstr(err.text, "gap.strange_ns") != NULL);
+    store_close(shard);
     test_remove(store, dir);
 }

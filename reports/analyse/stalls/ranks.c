@@ -173,28 +173,44 @@ static void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size
                     (struct rank_late){begin, end, (uint32_t)waiter, (uint32_t)last});
 }
 
-// Within what two ranks' arrivals can be compared; -1: not at all.
-static int64_t ranks_residual(const struct ranks *ranks, size_t row, size_t other)
+static bool ranks_same_node(const struct ranks *ranks, size_t row, size_t other)
 {
-    return trace_residual_ns(ranks->trace, ranks->rows[row].process, ranks->rows[other].process);
+    const struct trace_process *processes = ranks->trace->processes;
+    return processes[ranks->rows[row].process].node == processes[ranks->rows[other].process].node;
 }
 
 // Did `last` come later than another rank, at these times? On two nodes that is so beyond twice what their clocks are known within.
 static bool ranks_surely_later(const struct ranks *ranks, size_t last, int64_t last_ns, size_t other, int64_t other_ns)
 {
-    int64_t residual = ranks_residual(ranks, last, other);
-    return residual <= 0 || last_ns - other_ns >= 2 * residual;
+    int64_t residual = trace_residual_ns(ranks->trace, ranks->rows[last].process, ranks->rows[other].process);
+    return residual == 0 || (residual > 0 && last_ns - other_ns >= 2 * residual);
 }
 
-// Who came last while `waiter` waited, among those whose clocks can be compared with its. Several who did not wait at all are late
-// alike, unless most are: then nobody is.
-static void ranks_late(struct ranks *ranks, size_t waiter, const struct trace_window *wait)
+// Is another rank's arrival looked at for one that waits? own: only those of its node are.
+static bool ranks_compares(const struct ranks *ranks, size_t waiter, size_t other, bool own)
+{
+    int64_t residual = trace_residual_ns(ranks->trace, ranks->rows[waiter].process, ranks->rows[other].process);
+    return other != waiter && (own ? ranks_same_node(ranks, waiter, other) : residual >= 0);
+}
+
+static bool ranks_surely_last(const struct ranks *ranks, size_t waiter, const struct trace_window *wait, size_t last, int64_t last_ns)
+{
+    bool seen, sure = ranks_surely_later(ranks, last, last_ns, waiter, wait->begin);
+    for (size_t i = 0; i < ranks->row_count && sure; i++)
+        if (i != last && ranks_compares(ranks, waiter, i, false))
+            sure = ranks_surely_later(ranks, last, last_ns, i, ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen));
+    return sure;
+}
+
+// Who came last while `waiter` waited. Several who did not wait at all are late alike, unless most are: then nobody is. Of several nodes
+// whose clocks do not tell who was last, those of its own node are looked at.
+static void ranks_late(struct ranks *ranks, size_t waiter, const struct trace_window *wait, bool own)
 {
     int64_t last_ns = INT64_MIN;
     size_t last = 0, unseen = 0, compared = 1;
-    bool seen, sure;
+    bool seen, nodes = !own && ranks->trace->node_count > 1;
     for (size_t i = 0; i < ranks->row_count; i++) {
-        if (i == waiter || ranks_residual(ranks, waiter, i) < 0)
+        if (!ranks_compares(ranks, waiter, i, own))
             continue;
         int64_t at = ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen);
         compared++;
@@ -206,18 +222,16 @@ static void ranks_late(struct ranks *ranks, size_t waiter, const struct trace_wi
     }
     if (compared < 2)
         return;
-    sure = ranks_surely_later(ranks, last, last_ns, waiter, wait->begin);
-    for (size_t i = 0; i < ranks->row_count && unseen < 2 && sure && ranks->trace->node_count > 1; i++)
-        if (i != waiter && i != last && ranks_residual(ranks, waiter, i) >= 0)
-            sure = ranks_surely_later(ranks, last, last_ns, i,
-                                      ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen));
+    if (unseen < 2 && (!nodes || ranks_surely_last(ranks, waiter, wait, last, last_ns))) {
+        ranks_put_late(ranks, wait->begin, last_ns, waiter, last);
+        return;
+    }
     if (unseen < 2) {
-        if (sure)
-            ranks_put_late(ranks, wait->begin, last_ns, waiter, last);
+        ranks_late(ranks, waiter, wait, true);
         return;
     }
     for (size_t i = 0; i < ranks->row_count && unseen * 2 <= compared; i++) {
-        if (i == waiter || ranks_residual(ranks, waiter, i) < 0)
+        if (!ranks_compares(ranks, waiter, i, own))
             continue;
         int64_t at = ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen);
         if (!seen && ranks_surely_later(ranks, i, at, waiter, wait->begin))
@@ -259,17 +273,19 @@ static void ranks_put_exposed(struct ranks *ranks, int64_t begin, int64_t end, s
 
 // The last one to a collective for whom `waiter` waited, as far as clocks tell; NULL: nobody. All are in the order of arrival.
 static const struct ranks_came *ranks_last_of(const struct ranks *ranks, const struct ranks_came *first, const struct ranks_came *waiter,
-                                              const struct ranks_came *last)
+                                              const struct ranks_came *last, bool own)
 {
     if (ranks->trace->node_count < 2)
         return last;
-    while (last > waiter && ranks_residual(ranks, waiter->row, last->row) < 0)
+    const struct ranks_came *end = last;
+    while (last > waiter && !ranks_compares(ranks, waiter->row, last->row, own))
         last--;
     if (last == waiter)
         return NULL;
-    for (const struct ranks_came *other = last - 1; other >= first; other--)
-        if (ranks_residual(ranks, waiter->row, other->row) >= 0 && !ranks_surely_later(ranks, last->row, last->at, other->row, other->at))
-            return NULL;
+    for (const struct ranks_came *other = last - 1; other >= first && !own; other--)
+        if ((other == waiter || ranks_compares(ranks, waiter->row, other->row, own)) &&
+            !ranks_surely_later(ranks, last->row, last->at, other->row, other->at))
+            return ranks_last_of(ranks, first, waiter, end, true);
     return last;
 }
 
@@ -309,7 +325,7 @@ static void ranks_of_nccl(struct ranks *ranks)
         if (last->at > ranks->last_end)
             ranks->last_end = last->at;
         for (size_t i = first; i < end - 1; i++) {
-            const struct ranks_came *one = ranks_last_of(ranks, &came[first], &came[i], last);
+            const struct ranks_came *one = ranks_last_of(ranks, &came[first], &came[i], last, false);
             if (one)
                 ranks_put_exposed(ranks, came[i].at, one->at, came[i].row, one->row);
         }
@@ -345,7 +361,7 @@ void ranks_find(const struct trace *trace, struct ranks *ret_ranks)
         if (waits[row->wait_count - 1].end > ret_ranks->last_end)
             ret_ranks->last_end = waits[row->wait_count - 1].end;
         for (size_t k = 0; k < row->wait_count; k++)
-            ranks_late(ret_ranks, i, &waits[k]);
+            ranks_late(ret_ranks, i, &waits[k], false);
     }
     if (ret_ranks->late_count)
         qsort(ret_ranks->lates, ret_ranks->late_count, sizeof *ret_ranks->lates, ranks_by_late);
