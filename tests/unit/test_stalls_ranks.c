@@ -136,6 +136,33 @@ TEST(a_late_rank_is_found_among_noise)
     story_close(&job.story);
 }
 
+TEST(a_script_in_front_of_a_rank_is_not_the_one_that_is_late)
+{
+    struct job job;
+    job_open(&job, 2, 0);
+    for (int i = 0; i < 2; i++) { // the launcher started bash, and bash the program
+        char sql[160];
+        story_process(&job.story, "target", 3000 + i, 1000, "bash", "bash train.sh");
+        snprintf(sql, sizeof sql, "UPDATE process SET ppid = %d WHERE id = %lld", 3000 + i, (long long)job.process[i]);
+        story_sql(&job.story, sql);
+        story_rank(&job.story, 3000 + i, i, 2);
+        story_rank(&job.story, 2000 + i, i, 2);
+    }
+    for (int i = 0; i < STEPS; i++) {
+        double compute[] = {10, 14};
+        job_step(&job, 2, STEP_MS * i, compute);
+        for (int rank = 0; rank < 2; rank++)
+            job_runs(&job, rank, STEP_MS * i, STEP_MS * i + compute[rank], "main@/x/ddp.py:30");
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 1);
+    CHECK_INT(top->ranks, 2);
+    CHECK_INT(top->culprit.pid, 2001);
+    CHECK_INT(job.story.stalls->missing_count, 0);
+    story_close(&job.story);
+}
+
 TEST(a_rank_that_waits_for_a_disk)
 {
     struct job job;

@@ -54,8 +54,48 @@ static bool ranks_thread_waits(const struct trace *trace, uint32_t thread)
     return false;
 }
 
+// Of the rank itself: it waits for others, or NCCL told of it.
+static bool ranks_works(const struct trace *trace, uint32_t process)
+{
+    const struct trace_process *row = &trace->processes[process];
+    for (size_t i = 0; i < trace->nccl_count; i++)
+        if (trace->nccl[i].process == process)
+            return true;
+    return row->leader != TRACE_NONE && ranks_thread_waits(trace, row->leader);
+}
+
+static bool ranks_descends(const struct trace *trace, uint32_t process, uint32_t from)
+{
+    uint32_t above = trace->processes[process].parent;
+    for (int depth = 0; above != TRACE_NONE && above != from && depth < 64; depth++)
+        above = trace->processes[above].parent;
+    return above == from;
+}
+
+// A script that the launcher started is the rank by its environment; what it started does the rank's work. Who is always the last one
+// waits for nobody: then it is who ran most.
+static uint32_t ranks_worker_of(const struct trace *trace, uint32_t process)
+{
+    const struct trace_process *row = &trace->processes[process];
+    uint32_t best = process;
+    if (row->rank < 0 || row->leader == TRACE_NONE || ranks_works(trace, process))
+        return process;
+    for (uint32_t i = 0; i < trace->process_count; i++) {
+        const struct trace_process *other = &trace->processes[i];
+        if (i == process || other->kind != TRACE_TARGET || other->leader == TRACE_NONE || other->rank != row->rank ||
+            other->ranks != row->ranks || other->node != row->node || !ranks_descends(trace, i, process))
+            continue;
+        if (ranks_works(trace, i))
+            return i;
+        if (trace->threads[other->leader].run_ns > trace->threads[trace->processes[best].leader].run_ns)
+            best = i;
+    }
+    return best;
+}
+
 static void ranks_add(struct ranks *ranks, uint32_t process)
 {
+    process = ranks_worker_of(ranks->trace, process);
     const struct trace_process *row = &ranks->trace->processes[process];
     if (row->leader == TRACE_NONE || ranks->row_count == RANKS_MAX)
         return;
