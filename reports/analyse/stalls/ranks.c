@@ -73,9 +73,10 @@ static bool ranks_descends(const struct trace *trace, uint32_t process, uint32_t
 }
 
 // A script that the launcher started is the rank by its environment; what it started does the rank's work. Who is always the last one
-// waits for nobody: then it is who ran most.
+// waits for nobody: then it is who ran most by far. A rank's own main thread runs, too, when a worker of its data loader runs more.
 static uint32_t ranks_worker_of(const struct trace *trace, uint32_t process)
 {
+    enum { IDLE_SHARE = 20 };
     const struct trace_process *row = &trace->processes[process];
     uint32_t best = process;
     if (row->rank < 0 || row->leader == TRACE_NONE || ranks_works(trace, process))
@@ -90,7 +91,8 @@ static uint32_t ranks_worker_of(const struct trace *trace, uint32_t process)
         if (trace->threads[other->leader].run_ns > trace->threads[trace->processes[best].leader].run_ns)
             best = i;
     }
-    return best;
+    int64_t own_ns = trace->threads[row->leader].run_ns, most_ns = trace->threads[trace->processes[best].leader].run_ns;
+    return row->python || own_ns > most_ns / IDLE_SHARE ? process : best;
 }
 
 static void ranks_add(struct ranks *ranks, uint32_t process)
