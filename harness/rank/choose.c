@@ -307,7 +307,7 @@ void choose_window(struct merge_result *result)
     }
     result->chosen_count = kept;
     if (result->end_ns < result->begin_ns) {
-        choose_note(result, "there is no time in which all ranks were recorded: their clocks do not fit each other");
+        choose_note(result, "there is no time in which all ranks were recorded: nobody can have waited for another as far as this shows");
         result->end_ns = result->begin_ns;
     }
     if (result->missing_count)

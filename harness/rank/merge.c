@@ -129,12 +129,16 @@ static void merge_add_ranks(const json_t *target, const struct scan_shard *shard
     bool told = false;
     json_array_foreach(json_object_get(target, "ranks"), i, one) {
         json_t *copy = json_is_object(one) ? json_deep_copy(one) : NULL;
-        told |= copy && json_integer_value(json_object_get(copy, "pid")) == shard->pid;
+        if (copy && json_integer_value(json_object_get(copy, "pid")) == shard->pid) { // its identity may be newer than its environment
+            told = true;
+            json_object_set_new(copy, "rank", json_integer(shard->who.launcher.rank));
+            json_object_set_new(copy, "ranks", json_integer(shard->who.launcher.ranks));
+        }
         if (copy && json_object_set_new(copy, "node", json_integer((json_int_t)node)) == 0)
             json_array_append(words->ranks, copy);
         json_decref(copy);
     }
-    if (!told) // its environment could not be read
+    if (!told) // its environment said nothing, or could not be read
         json_array_append_new(words->ranks, json_pack("{sI sI si si sI}", "pid", (json_int_t)shard->pid, "start_ns", (json_int_t)0, "rank",
                                                       (int)shard->who.launcher.rank, "ranks", (int)shard->who.launcher.ranks, "node",
                                                       (json_int_t)node));

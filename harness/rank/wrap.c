@@ -205,7 +205,7 @@ static void wrap_record(struct wrap *wrap, pid_t worker)
 static int wrap_fork(struct wrap *wrap, struct error *err)
 {
     int ends[2], log[2], status;
-    pid_t worker = getpid();
+    pid_t worker = wrap->opts->pid ? wrap->opts->pid : getpid();
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_set(err, -errno, "failed to make a pipe: %s", strerror(errno));
     pid_t between = pipe2(log, O_CLOEXEC | O_NONBLOCK) < 0 ? -1 : fork();
@@ -280,6 +280,9 @@ int wrap_run(const struct wrap_opts *opts, struct error *err)
     int rc = wrap_fork(&wrap, &why);
     bool told = rc == 0 && wrap_await(&wrap, &message, &why);
     wrap_pass_log(&wrap); // both ends here close with exec
+    if (opts->pid)
+        return told && message.recorded ? 0 : error_set(err, rc ? rc : -EIO, "rank %d of %d is not recorded: %s", (int)opts->identity.launcher.rank,
+                                                        (int)opts->identity.launcher.ranks, told ? message.text : why.text);
     if (told && message.recorded)
         wrap_set_environment(opts, &message);
     else

@@ -11,6 +11,7 @@
 #include "harness/record/recording.h"
 
 struct wrap_opts {
+    pid_t pid;                        // not 0: a rank that runs already; it has called us, and stays what it is
     const char *dir;                  // in which DIR/RUN/RESTART-RANK.db comes to be
     struct identity identity;
     struct recording_opts recording;  // its command, and how it is recorded; path, worker and what follows it are filled here
@@ -18,7 +19,7 @@ struct wrap_opts {
 
 // The path of the shard, as it would be if no other were there; the caller frees.
 char *wrap_path(const struct wrap_opts *opts);
-// Returns only when the command cannot be executed: -ENOENT, -EACCES, … in words.
+// Returns only when the command cannot be executed: -ENOENT, -EACCES, … in words. With pid: 0, it is being recorded, or why not.
 int wrap_run(const struct wrap_opts *opts, struct error *err);
 
 #endif

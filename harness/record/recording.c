@@ -257,7 +257,7 @@ static int recording_attach(struct recording *recording, struct error *err)
     char *command = opts->command ? json_dumps(words, JSON_COMPACT) : NULL;
     json_decref(words);
     struct recorder_opts recorder = {.pids = opts->worker ? &opts->worker : opts->command ? &recording->command.pid : opts->pids,
-                                     .pid_count = opts->command ? 1 : opts->pid_count,
+                                     .pid_count = opts->worker || opts->command ? 1 : opts->pid_count,
                                      .cgroup = opts->cgroup,
                                      .threshold_ns = opts->threshold_ns,
                                      .sample_hz = opts->sample_hz,

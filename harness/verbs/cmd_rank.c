@@ -16,6 +16,8 @@
 
 struct rank_values {
     const char *run;
+    uint64_t pid;
+    bool pid_given;
     int64_t threshold_ns;
     uint64_t sample_hz, max_bytes;
     bool no_python, no_modules, gpu_given;
@@ -29,6 +31,9 @@ static const struct option_spec rank_options[] = {
     {"Rank", 0, "run", OPTION_TEXT, "NAME", NULL, "the launcher's name of the job",
      "the run that this rank belongs to: a directory in DIR; the same on all ranks, another one for each start of a job",
      offsetof(struct rank_values, run), 0, 0, 0},
+    {NULL, 'p', "pid", OPTION_UINT, "PID", NULL, NULL,
+     "a rank that runs already and has our environment, in place of a command: upgate.rank(DIR) in Python calls it",
+     offsetof(struct rank_values, pid), 1, INT32_MAX, offsetof(struct rank_values, pid_given)},
     {"Recording", 0, "threshold", OPTION_DURATION, "TIME", NULL, "1ms", "waits shorter than this are counted, not stored",
      offsetof(struct rank_values, threshold_ns), 0, 0, 0},
     {NULL, 0, "sample-hz", OPTION_UINT, "N", NULL, "199", "samples of running threads a second and CPU; 0: none",
@@ -48,7 +53,7 @@ static const struct option_spec rank_options[] = {
     OPTIONS_COMMON(struct rank_values, common, "DIR", "shared directory of the shards: DIR/RUN/RESTART-RANK.db", NULL),
     {.name = NULL}};
 
-static const char *const rank_usage[] = {"rank -o DIR [--run NAME] -- COMMAND…", NULL};
+static const char *const rank_usage[] = {"rank -o DIR [--run NAME] -- COMMAND…", "rank -o DIR [--run NAME] --pid PID", NULL};
 
 static const char *const rank_examples[] = {
     "torchrun --nproc-per-node 8 --no-python upgate rank -o /shared/run -- python train.py", "each rank of torchrun",
@@ -59,19 +64,24 @@ static const char *const rank_examples[] = {
 
 static const char rank_exit_codes[] =
     "  that of COMMAND, which runs in the pid and with the output of `upgate rank`, also when it could not be recorded\n"
+    "  0  with --pid: the rank is being recorded\n"
     "  2  usage\n"
-    "  4  COMMAND cannot be started\n";
+    "  4  COMMAND cannot be started; with --pid: why it is not recorded\n";
 
 static int rank_check(const struct rank_values *values, const struct options_rest *rest, struct error *err)
 {
     if (!values->common.output || !*values->common.output)
         return error_set(err, -EINVAL, "no directory for the shards: name one that all nodes share with -o DIR");
-    if (!rest->command_count)
+    if (!rest->command_count && !values->pid_given)
         return error_set(err, -EINVAL, "nothing to record: name the worker behind --, as in `upgate rank -o DIR -- python train.py`");
+    if (rest->command_count && values->pid_given)
+        return error_set(err, -EINVAL, "--pid and a command exclude each other: name one");
     if (values->threshold_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
     if (values->run && !*values->run)
         return error_set(err, -EINVAL, "option '--run': the name is empty");
+    if (values->step && values->pid_given)
+        return error_set(err, -EINVAL, "--step is of a command: not with --pid");
     if (values->step && strcmp(values->steps_from, "auto") != 0)
         return error_set(err, -EINVAL, "--step is of steps that are found: not with --steps-from %s", values->steps_from);
     if (values->step && plan_check_step(values->step, err))
@@ -88,8 +98,9 @@ static void rank_fill(const struct rank_values *values, const struct options_res
         kinds |= UG_WANT_GRAPH_NODES;
     if (values->no_modules)
         kinds &= ~(uint32_t)UG_WANT_PYTHON;
+    opts->pid = (pid_t)values->pid;
     opts->dir = values->common.output;
-    opts->recording.command = rest->command;
+    opts->recording.command = rest->command_count ? rest->command : NULL;
     opts->recording.command_count = rest->command_count;
     opts->recording.threshold_ns = values->threshold_ns;
     opts->recording.sample_hz = values->sample_hz ? (uint32_t)values->sample_hz : UINT32_MAX;

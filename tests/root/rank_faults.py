@@ -109,6 +109,29 @@ def case_killed_at_any_moment(folder):
         assert code == 0 and document["ranks"] == 1 or code == 2 and "'" in stderr, (code, stderr)
 
 
+def case_from_inside(folder):
+    """upgate.rank(): who it is stands in os.environ only, and what the outer launcher says of the process is wrong."""
+    script = ("import os, sys, time, upgate\nos.environ.update(RANK=sys.argv[1], WORLD_SIZE='2')\nassert upgate.rank(sys.argv[2], 'ray')\n"
+              "try:\n    os.waitpid(-1, os.WNOHANG)\n    print('a child')\nexcept ChildProcessError:\n    pass\n"
+              "for i in range(60):\n    time.sleep(0.02)")
+    env = rig.environment(SLURM_PROCID=0, SLURM_NTASKS=3, PYTHONPATH=os.path.join(rig.BUILD, "python"))
+    for number in range(2):
+        done = rig.run(sys.executable, "-c", script, str(number), folder, env=env)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
+    rig.await_end(folder)
+    store = os.path.join(folder, "run.db")
+    code, document, stderr = rig.merge(folder, store)
+    assert code == 0 and document["ranks"] == 2 and not document["missing"], (code, document, stderr)
+    ranks = rig.rows(store, "SELECT j.value ->> 'rank', j.value ->> 'ranks' FROM recording r, json_each(r.target, '$.ranks') j WHERE j.value ->> 'pid' "
+                     "IN (SELECT value FROM json_each(r.target, '$.pids')) ORDER BY 1")
+    assert ranks == [(0, 2), (1, 2)], ranks
+    nobody = "import upgate, sys; print(upgate.rank(sys.argv[1])); print('runs')"
+    with open(os.path.join(folder, "file"), "w", encoding="utf-8"):
+        pass
+    done = rig.run(sys.executable, "-c", nobody, os.path.join(folder, "file"), env=dict(env, RANK="0", WORLD_SIZE="2"))
+    assert (done.returncode, done.stdout) == (0, "False\nruns\n") and "rank 0 of 2 is not recorded: failed to make directory" in done.stderr, done
+
+
 def case_cannot_record(folder):
     """No directory, a full disk: the worker runs, the reason is said once, and stands in the shard's place where it can."""
     with open(os.path.join(folder, "file"), "w", encoding="utf-8") as file:

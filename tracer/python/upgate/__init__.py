@@ -9,6 +9,7 @@
     upgate.note("compile_time_ns", value)               # one number about the launch
     upgate.request_done(arrived_ns, 200)                # a server has answered a request, for `upgate canary`
     upgate.active()                                     # under a harness?
+    upgate.rank("/shared/run")                          # record this rank, where no wrapper can know which it is (Ray Train)
 
 Without UPGATE_STEPS in the environment every call is a no-op. The markers never raise, except TypeError
 for wrong arguments. Under an interpreter that cannot load the extension (not a CPython of 3.8 or later)
@@ -22,7 +23,9 @@ except ImportError as _error:
 
     explain(_error)
 
-__all__ = ["active", "note", "phase", "record", "request_done", "requests", "step", "steps"]
+from upgate._rank import rank
+
+__all__ = ["active", "note", "phase", "rank", "record", "request_done", "requests", "step", "steps"]
 
 
 class steps:
