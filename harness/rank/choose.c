@@ -77,7 +77,7 @@ static int choose_run(const char *run, const char *dir, struct merge_result *res
     if (run && !result->run)
         rc = error_set(err, -EINVAL, "'%s' has no run '%s'; it has %s", dir, run, runs);
     else if (!run && count > 1)
-        rc = error_set(err, -EINVAL, "'%s' has several runs, which cannot become one: %s; name one with --run", dir, runs);
+        rc = error_set(err, -EINVAL, "'%s' has several runs, which cannot become one: %s; name one with --job", dir, runs);
     else if (!run)
         result->run = result->scan.shards[0].run;
     free(runs);
@@ -139,7 +139,7 @@ static int choose_check_job(struct merge_result *result, const struct scan_shard
                          first->path, first->who.run, shard->path, shard->who.run);
     if (first->who.launcher.ranks != shard->who.launcher.ranks)
         return error_set(err, -EINVAL, "'%s' is of a job of %d ranks, '%s' of one of %d: two jobs of one name; take one of them out of the "
-                         "directory, and give each its own --run", first->path, (int)first->who.launcher.ranks, shard->path,
+                         "directory, and give each its own --job", first->path, (int)first->who.launcher.ranks, shard->path,
                          (int)shard->who.launcher.ranks);
     if (shard->rank != shard->who.launcher.rank)
         choose_note(result, "'%s' is of rank %d, whatever its name says", shard->path, (int)shard->who.launcher.rank);
@@ -187,7 +187,7 @@ static int choose_find_duplicates(struct merge_result *result, struct error *err
         return 0;
     const struct merge_rank *one = &result->duplicates[0];
     return error_set(err, -EINVAL, "rank %d of run '%s' is there twice: %s%s; of a job that was started twice in one directory take the shards of "
-                     "one start out, and next time give each its own --run or -o", (int)one->rank, result->run, one->why,
+                     "one start out, and next time give each its own --job or -o", (int)one->rank, result->run, one->why,
                      result->duplicate_count > 1 ? ", and others are, too" : "");
 }
 

@@ -28,18 +28,18 @@ struct merge_values {
 extern const struct verb verb_merge;
 
 static const struct option_spec merge_options[] = {
-    {"Which shards", 0, "run", OPTION_TEXT, "NAME", NULL, "the only one", "of several runs in DIR this one",
+    {"Which shards", 0, "job", OPTION_TEXT, "NAME", NULL, "the only one", "of several runs in DIR this one",
      offsetof(struct merge_values, run), 0, 0, 0},
     {NULL, 0, "restart", OPTION_UINT, "N", NULL, "the last one", "of a job that its launcher restarted, counted from 0",
      offsetof(struct merge_values, restart), 0, INT32_MAX, offsetof(struct merge_values, restart_given)},
     OPTIONS_COMMON(struct merge_values, common, "RUN.db", "the store; must not exist yet", "run.db"),
     {.name = NULL}};
 
-static const char *const merge_usage[] = {"merge DIR [--run NAME] [--restart N] [-o RUN.db]", NULL};
+static const char *const merge_usage[] = {"merge DIR [--job NAME] [--restart N] [-o RUN.db]", NULL};
 
 static const char *const merge_examples[] = {
     "upgate merge /shared/run -o run.db && upgate stalls run.db", "which rank was late, on which node, and why",
-    "upgate merge /shared/run --run 4711.0 -o run.db", "one of several jobs that share a directory",
+    "upgate merge /shared/run --job 4711.0 -o run.db", "one of several jobs that share a directory",
     "upgate merge /shared/run --restart 0 -o before.db", "what was before an elastic restart",
     "upgate merge /shared/run --format json | jq '.stragglers[] | {rank, node, what}'", "for a script", NULL};
 
@@ -144,7 +144,7 @@ static void merge_print(const struct merge_values *values, const struct merge_re
                stall->what ? stall->what : "what it did meanwhile was not seen");
     }
     if (stalls && !named)
-        puts("late: no rank");
+        puts(result->missing_count ? "late: none of the ranks that are there" : "late: no rank");
     printf("next: upgate stalls %s\n", values->common.output);
     free(clock);
 }

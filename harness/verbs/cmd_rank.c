@@ -28,7 +28,8 @@ struct rank_values {
 extern const struct verb verb_rank;
 
 static const struct option_spec rank_options[] = {
-    {"Rank", 0, "run", OPTION_TEXT, "NAME", NULL, "the launcher's name of the job",
+    // Not --run: torchrun takes that for its own --run-path, wherever it stands.
+    {"Rank", 0, "job", OPTION_TEXT, "NAME", NULL, "the launcher's name of the job",
      "the run that this rank belongs to: a directory in DIR; the same on all ranks, another one for each start of a job",
      offsetof(struct rank_values, run), 0, 0, 0},
     {NULL, 'p', "pid", OPTION_UINT, "PID", NULL, NULL,
@@ -53,7 +54,7 @@ static const struct option_spec rank_options[] = {
     OPTIONS_COMMON(struct rank_values, common, "DIR", "shared directory of the shards: DIR/RUN/RESTART-RANK.db", NULL),
     {.name = NULL}};
 
-static const char *const rank_usage[] = {"rank -o DIR [--run NAME] -- COMMAND…", "rank -o DIR [--run NAME] --pid PID", NULL};
+static const char *const rank_usage[] = {"rank -o DIR [--job NAME] -- COMMAND…", "rank -o DIR [--job NAME] --pid PID", NULL};
 
 static const char *const rank_examples[] = {
     "torchrun --nproc-per-node 8 --no-python upgate rank -o /shared/run -- python train.py", "each rank of torchrun",
@@ -79,7 +80,7 @@ static int rank_check(const struct rank_values *values, const struct options_res
     if (values->threshold_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
     if (values->run && !*values->run)
-        return error_set(err, -EINVAL, "option '--run': the name is empty");
+        return error_set(err, -EINVAL, "option '--job': the name is empty");
     if (values->step && values->pid_given)
         return error_set(err, -EINVAL, "--step is of a command: not with --pid");
     if (values->step && strcmp(values->steps_from, "auto") != 0)

@@ -30,7 +30,7 @@ def skipped():
 
 
 def wrapped(shards, late, meeting, mode="-", seconds=SECONDS):
-    return [rig.UPGATE, "rank", "-o", shards, "--", rig.PYTHON, rig.JOB, str(late), str(seconds), meeting, mode]
+    return [rig.UPGATE, "rank", "-o", shards, "--job", "job", "--", rig.PYTHON, rig.JOB, str(late), str(seconds), meeting, mode]
 
 
 def torchrun(folder, late, *more, mode="-", seconds=SECONDS):
@@ -110,7 +110,7 @@ def case_srun(folder):
 
 def cancelled(slurm, srun, place):
     """scancel: the shards are whole, or as they were a second before."""
-    job = subprocess.Popen([*srun, rig.UPGATE, "rank", "-o", place, "--run", "c", "--", "sh", "-c", "while :; do sleep 0.02; done"], env=slurm.env,
+    job = subprocess.Popen([*srun, rig.UPGATE, "rank", "-o", place, "--job", "c", "--", "sh", "-c", "while :; do sleep 0.02; done"], env=slurm.env,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for number in range(2):
         rig.await_shard(os.path.join(place, "c", "0-%d.db" % number))

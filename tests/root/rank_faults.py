@@ -166,10 +166,10 @@ def case_merge_refuses(folder):
     assert rig.run(rig.UPGATE, "merge", folder, "-o", store).returncode == 2, "what was there is replaced"
     shutil.copytree(os.path.join(folder, "first"), os.path.join(folder, "second"))
     code, document, stderr = rig.merge(folder, store)
-    assert code == 2 and document is None and "several runs" in stderr and "'first'" in stderr and "--run" in stderr, stderr
+    assert code == 2 and document is None and "several runs" in stderr and "'first'" in stderr and "--job" in stderr, stderr
     assert not os.path.exists(store)
-    assert rig.merge(folder, store, "--run", "first")[0] == 0 and rig.merge(os.path.join(folder, "first"), store)[0] == 0
-    assert rig.merge(folder, store, "--run", "third")[0] == 2 and rig.merge(folder, store, "--run", "first", "--restart", "4")[0] == 2
+    assert rig.merge(folder, store, "--job", "first")[0] == 0 and rig.merge(os.path.join(folder, "first"), store)[0] == 0
+    assert rig.merge(folder, store, "--job", "third")[0] == 2 and rig.merge(folder, store, "--job", "first", "--restart", "4")[0] == 2
     second = os.path.join(folder, "second")
     rig.change(os.path.join(second, "0-1.db"), "UPDATE recording SET target = json_set(target, '$.rank.run', 'second')")
     code, _, stderr = rig.merge(second, store)

@@ -27,7 +27,7 @@ def rank(directory, run=None):
         if not program:
             raise OSError("there is no program 'upgate' on the path")
         words = [program, "rank", "-o", os.fspath(directory), "--pid", str(os.getpid())]
-        words += ["--run", run] if run else []
+        words += ["--job", run] if run else []
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=_TIMEOUT_S)
         return done.returncode == 0
     except Exception as error:  # whatever it is, the rank has its own work to do
