@@ -175,6 +175,14 @@ static void main_on_failed_write(int number)
                   // workloads
 }
 
+// Who started us with it ignored has the same, and what we become (`upgate rank`) inherits that.
+static void main_catch_failed_writes(int number)
+{
+    struct sigaction old, handle = {.sa_handler = main_on_failed_write, .sa_flags = SA_RESTART};
+    if (sigaction(number, NULL, &old) < 0 || old.sa_handler != SIG_IGN)
+        sigaction(number, &handle, NULL);
+}
+
 // stdout is data: lost data never ends in 0.
 static int main_close_stdout(int rc)
 {
@@ -192,9 +200,8 @@ static int main_close_stdout(int rc)
 int main(int argc, char **argv)
 {
     main_reserve_descriptors();
-    struct sigaction ignore = {.sa_handler = main_on_failed_write, .sa_flags = SA_RESTART};
-    sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); // a limit on the size of files
+    main_catch_failed_writes(SIGPIPE);
+    main_catch_failed_writes(SIGXFSZ); // a limit on the size of files
     main_apply_log();
     environment_check(environ, main_environment_unknown);
     return main_close_stdout(main_dispatch(argc, argv));

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
@@ -50,6 +51,11 @@ def case_worker_is_as_without(folder):
     assert int(ours[0].split()[0]) == worker.pid, "the worker is another process"
     assert ours[0].split()[1:] == [str(os.getpid())] + plain[0].split()[2:], (ours[0], plain[0])
     assert ours[1:] == plain[1:] and stderr == "", (ours, plain, stderr)
+    signals = ["grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"]
+    for restores in (False, True): # Python ignores SIGPIPE and SIGXFSZ, and so do its children unless it restores them
+        plain = subprocess.run(signals, stdout=subprocess.PIPE, restore_signals=restores, text=True).stdout
+        worker = rig.rank(folder, *signals, env=rig.environment(RANK=0, WORLD_SIZE=1), restore_signals=restores)
+        assert worker.communicate(timeout=60)[0] == plain, "signals are others"
     for command, code in ((["sh", "-c", "exit 7"], 7), (["sh", "-c", "kill -TERM $$"], -signal.SIGTERM)):
         worker = rig.rank(folder, *command, env=rig.environment(RANK=0, WORLD_SIZE=1))
         stdout, stderr = worker.communicate(timeout=60)
