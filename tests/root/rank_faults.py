@@ -115,6 +115,26 @@ def case_killed_at_any_moment(folder):
         assert code == 0 and document["ranks"] == 1 or code == 2 and "'" in stderr, (code, stderr)
 
 
+def case_recorder_that_hangs(folder):
+    """As on a directory that does not answer: the worker waits for 20 s and runs, and its shard begins when the recorder goes on."""
+    begin = time.monotonic()
+    worker = rig.rank(folder, "sh", "-c", "echo runs; sleep 3", env=rig.environment(RANK=0, WORLD_SIZE=1))
+    while not rig.recorders(folder) and time.monotonic() < begin + 5:
+        pass
+    stopped = rig.recorders(folder)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert worker.stdout.readline() == "runs\n" and 15 < time.monotonic() - begin < 60, time.monotonic() - begin
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    _, stderr = worker.communicate(timeout=60)
+    assert worker.returncode == 0 and "is not ready after 20 s" in stderr and stderr.count("\n") == 1, stderr
+    rig.await_end(folder)
+    assert rig.rows(os.path.join(folder, "RANK", "0-0.db"), "SELECT state FROM run") == [("done",)]
+
+
 def case_from_inside(folder):
     """upgate.rank(): who it is stands in os.environ only, and what the outer launcher says of the process is wrong."""
     script = ("import os, sys, time, upgate\nos.environ.update(RANK=sys.argv[1], WORLD_SIZE='2')\nassert upgate.rank(sys.argv[2], 'ray')\n"
