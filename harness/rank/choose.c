@@ -280,21 +280,66 @@ static int64_t choose_shift(const struct merge_result *result, const struct scan
     return 0;
 }
 
+static int64_t choose_length(const struct scan_shard *shard)
+{
+    return shard->end_ns - shard->begin_ns;
+}
+
+static int choose_by_length(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+// The median, and of two the shorter: one shard that says what is not so takes nobody else out.
+static int64_t choose_usual_length(const struct merge_result *result)
+{
+    int64_t *lengths = xcalloc(result->chosen_count, sizeof *lengths);
+    for (size_t i = 0; i < result->chosen_count; i++)
+        lengths[i] = choose_length(result->chosen[i]);
+    qsort(lengths, result->chosen_count, sizeof *lengths, choose_by_length);
+    int64_t usual = lengths[(result->chosen_count - 1) / 2];
+    free(lengths);
+    return usual;
+}
+
+static int64_t choose_first_begin(const struct merge_result *result, const struct merge_node *node)
+{
+    int64_t first = INT64_MAX;
+    for (size_t i = 0; i < result->chosen_count; i++)
+        if (strcmp(result->chosen[i]->who.boot, node->boot) == 0 && result->chosen[i]->begin_ns < first)
+            first = result->chosen[i]->begin_ns;
+    return first + node->wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
+}
+
+// A clock that nobody sets may be hours off. Its ranks are compared among themselves only, so that it is enough to have them in the
+// same window: the ranks of a job begin together.
+static void choose_fit_clocks(struct merge_result *result, int64_t usual)
+{
+    int64_t begin = choose_first_begin(result, &result->nodes[0]);
+    for (size_t i = 1; i < result->node_count; i++) {
+        struct merge_node *node = &result->nodes[i];
+        int64_t off = choose_first_begin(result, node) - begin;
+        if ((node->error_ns >= 0 && result->nodes[0].error_ns >= 0) || llabs(off) < usual / 2)
+            continue;
+        node->wall_minus_monotonic_ns -= off;
+        choose_note(result, "the clock of %s, or that of %s, is %.1f s off: its ranks are put where the job begins", node->host,
+                    result->nodes[0].host, (double)off / 1e9);
+    }
+}
+
 void choose_window(struct merge_result *result)
 {
-    int64_t longest = 0;
+    int64_t usual = choose_usual_length(result);
     size_t kept = 0;
-    for (size_t i = 0; i < result->chosen_count; i++) {
-        int64_t length = result->chosen[i]->end_ns - result->chosen[i]->begin_ns;
-        longest = length > longest ? length : longest;
-    }
+    choose_fit_clocks(result, usual);
     result->begin_ns = INT64_MIN;
     result->end_ns = INT64_MAX;
     for (size_t i = 0; i < result->chosen_count; i++) {
         struct scan_shard *shard = result->chosen[i];
-        int64_t shift = choose_shift(result, shard), length = shard->end_ns - shard->begin_ns;
-        if (length < longest / 2) {
-            char *why = xasprintf("it was recorded for %.1f s of %.1f s only: its recorder was ended", (double)length / 1e9, (double)longest / 1e9);
+        int64_t shift = choose_shift(result, shard), length = choose_length(shard);
+        if (length < usual / 2) {
+            char *why = xasprintf("it was recorded for %.1f s of %.1f s only: its recorder was ended", (double)length / 1e9, (double)usual / 1e9);
             choose_add_missing(result, shard->who.launcher.rank, why);
             free(why);
             continue;

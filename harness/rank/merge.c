@@ -252,6 +252,8 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
     if (rc == -EIO && merge_is_whole(shard_store))
         rc = error_set(err, -ENOSPC, "failed to write '%s': the disk is full, or files may not be that large; name another place with -o",
                        store_path(store));
+    if (rc == -EBADMSG)
+        error_prefix(err, "'%s' is damaged", shard->path);
     if (rc == 0)
         rc = merge_read_words(shard_store, shard, (size_t)(node - result->nodes), words, err);
     if (rc == 0 && !shard->ended)

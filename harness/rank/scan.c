@@ -76,7 +76,7 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
         if (sqlite3_column_int64(stmt, column) > shard->end_ns)
             shard->end_ns = sqlite3_column_int64(stmt, column);
     for (int column = 10; column < 12; column++)
-        if (sqlite3_column_int64(stmt, column) >= shard->cpus)
+        if (sqlite3_column_int64(stmt, column) >= shard->cpus && sqlite3_column_int64(stmt, column) < INT16_MAX)
             shard->cpus = sqlite3_column_int64(stmt, column) + 1;
     rc = store_step_end(store, stmt, err);
     if (rc == 0 && shard->end_ns <= shard->begin_ns)

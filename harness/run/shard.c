@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "tracer/store/ranges.h"
 
 enum { SHARD_IDS_MAX = 1 << 26, SHARD_BUSY_MS = 5000 }; // numbers are given in order
 
@@ -166,6 +167,19 @@ static void shard_on_cpu_name(sqlite3_context *context, int count, sqlite3_value
     free(text);
 }
 
+// A time moved, or a length. Of a file from elsewhere one that no store may hold ends the copying: it would spoil what the others have.
+static void shard_on_ns(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    int64_t value = sqlite3_value_int64(values[0]);
+    (void)count;
+    if (sqlite3_value_type(values[0]) == SQLITE_NULL)
+        return;
+    if (sqlite3_value_type(values[0]) != SQLITE_INTEGER || !range_ns(value) || !range_ns(value + sqlite3_value_int64(values[1])))
+        sqlite3_result_error(context, "a time is out of its range", -1);
+    else
+        sqlite3_result_int64(context, value + sqlite3_value_int64(values[1]));
+}
+
 static int shard_functions(struct shard_map *map, struct error *err)
 {
     sqlite3 *db = store_db(map->shard);
@@ -177,6 +191,7 @@ static int shard_functions(struct shard_map *map, struct error *err)
         sqlite3_create_function(db, "shard_gpu_kernel", 1, flags, kernels, shard_on_id, NULL, NULL) ||
         sqlite3_create_function(db, "shard_process", 1, flags, &map->shared[SHARD_PROCESS], shard_on_id, NULL, NULL) ||
         sqlite3_create_function(db, "shard_thread", 1, flags, &map->shared[SHARD_THREAD], shard_on_id, NULL, NULL) ||
+        sqlite3_create_function(db, "shard_ns", 2, flags, NULL, shard_on_ns, NULL, NULL) ||
         sqlite3_create_function(db, "shard_cpu_name", 2, flags, NULL, shard_on_cpu_name, NULL, NULL))
         return shard_error(map, err);
     return 0;
@@ -284,7 +299,7 @@ static int shard_know_targets(struct shard_map *map, struct error *err)
 {
     char *sql = xasprintf(
         "UPDATE run.process SET kind = 'target', (ppid, comm, cmdline, started_ns, ended_ns, exit_code) = (SELECT s.ppid, s.comm, s.cmdline, "
-        "s.started_ns + %lld, s.ended_ns + %lld, s.exit_code FROM main.process s WHERE s.kind = 'target' AND shard_process(s.id) = "
+        "shard_ns(s.started_ns, %lld), shard_ns(s.ended_ns, %lld), s.exit_code FROM main.process s WHERE s.kind = 'target' AND shard_process(s.id) = "
         "run.process.id) WHERE id IN (SELECT shard_process(s.id) FROM main.process s WHERE s.kind = 'target') AND id <= %lld",
         (long long)map->place.shift_ns, (long long)map->place.shift_ns, (long long)map->offsets[shard_table_idx("process")]);
     int rc = shard_exec(map, sql, err);
@@ -321,8 +336,9 @@ static char *shard_value_moved(const struct shard_map *map, const char *table, c
 {
     const struct shard_place *place = &map->place;
     bool steps = strcmp(table, "recorded_step") == 0, counter = strcmp(table, "counter") == 0;
-    if (shard_is_time(table, column))
-        return place->shift_ns ? xasprintf("s.%s + %lld", column, (long long)place->shift_ns) : NULL;
+    size_t len = strlen(column);
+    if (len > 3 && strcmp(column + len - 3, "_ns") == 0)
+        return xasprintf("shard_ns(s.%s, %lld)", column, (long long)(shard_is_time(table, column) ? place->shift_ns : 0));
     if (strcmp(column, "cpu") == 0 || strcmp(column, "cpu_in") == 0 || strcmp(column, "cpu_out") == 0)
         return place->cpu_first < 0 ? xstrdup("-1") : place->cpu_first ? xasprintf("s.%s + %lld", column, (long long)place->cpu_first) : NULL;
     if (steps && strcmp(column, "rank") == 0)

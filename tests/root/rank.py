@@ -6,6 +6,7 @@ one, whose times are moved to another clock: with clocks that are known the same
 busy with other things makes ranks late as well: each case has three tries. Skipped without root, capture or a PyTorch with gloo; cases
 without their launcher say so."""
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -162,6 +163,12 @@ def two_nodes(folder, place):
     assert code == 0 and document["clock_residual_ns"] is None and document["stragglers"] == [], document
     missing = rig.late(store)[1]["trust"]["missing"]
     assert any("not synchronised" in sentence for sentence in missing), missing
+    rig.change(paths[1], "UPDATE recording SET target = json_set(target, '$.rank.wall_minus_monotonic_ns', json_extract(target, "
+               "'$.rank.wall_minus_monotonic_ns') + 3600000000000)")
+    code, document, _ = rig.merge(place, store) # an hour off
+    assert code == 0 and any(re.search(r"(3599|3600)\.\d s off", note) for note in document["notes"]) and document["stragglers"] == [], document
+    window = rig.rows(store, "SELECT end_ns - begin_ns FROM recording")[0][0]
+    assert window > SECONDS * 1e9 / 2, window
     table = rig.run(rig.UPGATE, "stalls", store)
     assert table.returncode in (0, 3) and "not synchronised" in table.stdout, table.stdout
 
