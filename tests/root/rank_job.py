@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job of tests/root/rank.py: ranks over gloo, which reduce a tensor a step. SECONDS of steps, in which rank LATE (-1: none) computes
-longer, or with `crash` dies once in its first start. Who it is it takes from what torchrun, mpirun or srun says."""
+"""The job of tests/root/rank.py: ranks over gloo, which reduce a tensor a step. SECONDS of steps, in which rank LATE computes longer; with
+`crash` it does not in its first start, and dies there in its last step. Who it is it takes from what torchrun, mpirun or srun says."""
 import datetime
 import os
 import sys
@@ -34,11 +34,12 @@ def main():
     method = "file://%s.%s" % (meeting, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     dist.init_process_group("gloo", init_method=method, rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60))
     dist.barrier()
+    crashes = mode == "crash" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
     gradient, until, go_on = torch.ones(1 << 12), time.monotonic() + seconds, True
     while go_on:
         time.sleep(WAIT_S) # for a device: ranks that compute all the time would be late by what the machine's neighbours do
-        prepare_features(LATE_S if rank == late else STEP_S)
-        if mode == "crash" and rank == late and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and time.monotonic() > until - seconds / 2:
+        prepare_features(LATE_S if rank == late and not crashes else STEP_S)
+        if crashes and rank == late and time.monotonic() > until - 0.5:
             os._exit(9)
         goes = torch.tensor([1.0 if time.monotonic() < until else 0.0])
         dist.all_reduce(gradient)
