@@ -45,7 +45,7 @@ static const char *const merge_examples[] = {
 
 static const char merge_exit_codes[] =
     "  0  merged: every rank of the job is there\n"
-    "  2  usage, no shards, several runs in one directory, a rank that is there twice; nothing was written\n"
+    "  2  usage, no shards, several runs in one directory, a rank that is there twice; nothing written\n"
     "  3  merged, but ranks are missing\n"
     "  4  operational failure: no permission, disk full\n";
 

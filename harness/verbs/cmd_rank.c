@@ -64,7 +64,7 @@ static const char *const rank_examples[] = {
     "srun upgate rank -o /shared/run --dry-run -- true", "only say which rank of which run each would be", NULL};
 
 static const char rank_exit_codes[] =
-    "  that of COMMAND, which runs in the pid and with the output of `upgate rank`, also when it could not be recorded\n"
+    "  that of COMMAND, which becomes the process of `upgate rank`, recorded or not\n"
     "  0  with --pid: the rank is being recorded\n"
     "  2  usage\n"
     "  4  COMMAND cannot be started; with --pid: why it is not recorded\n";
