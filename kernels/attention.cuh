@@ -16,18 +16,18 @@
 
 struct attention_sizes {
     int sequences, heads, key_heads, queries, keys, span;
-    int together, turns; // see attention_order()
+    int together, turns, grouped; // see attention_order(), attention_order_grouped()
     float scale, weight;
     const int32_t *query_offsets, *key_offsets;
     const float *bias;
 };
 
 #ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
-// together: of the tiles in attention_order(); turns: tiles of the longest sequence.
-static inline struct attention_sizes attention_sizes(const struct kernel_attention *a, int64_t together, int64_t turns)
+// together, grouped: of the order of tiles; turns: tiles of the longest sequence.
+static inline struct attention_sizes attention_sizes(const struct kernel_attention *a, int64_t together, int64_t turns, int64_t grouped)
 {
-    return {(int)a->sequences, (int)a->heads, (int)a->key_heads, (int)a->queries,  (int)a->keys, (int)a->span, (int)together, (int)turns,
-            a->scale,          a->weight,     a->query_offsets,  a->key_offsets,   a->bias};
+    return {(int)a->sequences, (int)a->heads, (int)a->key_heads, (int)a->queries, (int)a->keys,     (int)a->span,   (int)together, (int)turns,
+            (int)grouped,      a->scale,      a->weight,         a->query_offsets, a->key_offsets, a->bias};
 }
 
 // How many pairs of a sequence and a head run together: `each` bytes are what the tiles of one pair read again and again, and they must
@@ -42,6 +42,18 @@ static inline int64_t attention_together(const struct kernel_attention *a, int64
     const int64_t fit = bytes * part / whole / (each + 1);
     return fit < 1 ? 1 : fit < pairs ? fit : pairs;
 }
+
+// How many pairs run by groups of `together`, each block a tile. When causal, the last pairs run all together, so many that their tiles are three
+// of the longest for each multiprocessor, half as long on average: what is begun last are the shortest.
+static inline int64_t attention_grouped(const struct kernel_attention *a, int64_t pairs, int64_t together, int64_t turns)
+{
+    int device = 0, multiprocessors = 0;
+    if (!a->causal || turns < 2 || cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+        return pairs;
+    const int64_t last = 3 * multiprocessors / turns + 1;
+    return last < pairs ? (pairs - last) / together * together : 0;
+}
 #endif
 
 // Tile `number`: `together` pairs take turns, the first tile of each, then the second of each; then come the next pairs.
@@ -54,6 +66,13 @@ static __device__ __forceinline__ struct attention_turn attention_order(const st
     const int each = sizes.together * sizes.turns, first = number / each * sizes.together, rest = number % each;
     const int size = min(sizes.together, pairs - first);
     return {first + rest % size, rest / size};
+}
+
+// The same up to pair `grouped`; all that are left take turns. Of the backward pass: in the forward one blocks ask for tile after tile.
+static __device__ __forceinline__ struct attention_turn attention_order_grouped(const struct attention_sizes &sizes, int pairs, int number)
+{
+    const int rest = number - sizes.grouped * sizes.turns, size = pairs - sizes.grouped;
+    return rest < 0 ? attention_order(sizes, pairs, number) : attention_turn{sizes.grouped + rest % size, rest / size};
 }
 
 // One sequence: its first rows and its lengths. Key j is seen by query i where j <= i + shift, when causal.

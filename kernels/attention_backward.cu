@@ -84,10 +84,11 @@ static __device__ __forceinline__ void backward_products(const struct attention_
         if (!LAST)
             barrier_wait(shared + S::Q_FULL + 8 * at.stage, at.parity);
         named_sync(S::OWN_KEYS ? 1 + group : 1, S::OWN_KEYS ? 128 : 256);
+        const uint64_t k_now = tile_again(k_part), ds_now = tile_again(ds_part + (ds_tile >> 4));
         products_begin();
 #pragma unroll
         for (int i = 0; i < (S::OWN_KEYS ? 64 : S::KEYS) / 16; i++)
-            wgmma<S::COLUMNS>::template tiles<T, true, true>(dq, ds_part + (ds_tile >> 4) + step_down(i), k_part + step_down(i), i > 0);
+            wgmma<S::COLUMNS>::template tiles<T, true, true>(dq, ds_now + step_down(i), k_now + step_down(i), i > 0);
         products_commit();
         products_wait<1>();
         words_pin(p_words);
@@ -97,7 +98,7 @@ static __device__ __forceinline__ void backward_products(const struct attention_
         products_down<T, S::DIM, QUERIES>(sums_k, ds_words, q_down + here_tile, true);
         products_commit();
         if (!LAST) {
-            products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, k, q + next_tile);
+            products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, tile_again(k), q + next_tile);
             products_commit();
         }
         if (S::DBIAS) {
@@ -116,7 +117,7 @@ static __device__ __forceinline__ void backward_products(const struct attention_
         if (!LAST) {
             barrier_wait(shared + S::O_FULL + 8 * at.stage, at.parity);
             products_begin();
-            products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(dp, v, o + next_tile);
+            products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(dp, tile_again(v), o + next_tile);
             products_commit();
             products_wait<2>();
         } else {
@@ -138,9 +139,9 @@ static __device__ __forceinline__ void backward_products(const struct attention_
         barrier_wait(shared + S::Q_FULL, 0);
         barrier_wait(shared + S::O_FULL, 0);
         products_begin();
-        products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, k, q);
+        products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, tile_again(k), q);
         products_commit();
-        products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(dp, v, o);
+        products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(dp, tile_again(v), o);
         products_commit();
         for (int number = 0; number < tile.steps - 1; number++)
             step(number, std::false_type());

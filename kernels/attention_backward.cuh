@@ -29,7 +29,7 @@ struct backward_tile {
 template <typename S> static __device__ __forceinline__ struct backward_tile backward_tile(const struct attention_sizes &sizes, bool causal, int number)
 {
     struct backward_tile tile;
-    const struct attention_turn order = attention_order(sizes, sizes.sequences * sizes.key_heads, number);
+    const struct attention_turn order = attention_order_grouped(sizes, sizes.sequences * sizes.key_heads, number);
     tile.key_head = order.pair % sizes.key_heads;
     tile.sequence = order.pair / sizes.key_heads;
     tile.place = attention_place(sizes, tile.sequence);
@@ -276,7 +276,7 @@ static int backward_run(KERNEL *multiply, const struct kernel_attention *a, cons
     const int64_t rows = (a->longest_queries + QUERIES - 1) / QUERIES * a->sequences;
     // read again: q and dout of the head that is at work, and the sums of dq
     const int64_t together = attention_together(a, pairs, a->longest_queries * S::DIM * 8, 3, 1);
-    const struct attention_sizes sizes = attention_sizes(a, together, turns);
+    const struct attention_sizes sizes = attention_sizes(a, together, turns, attention_grouped(a, pairs, together, turns));
     const struct backward_scratch scratch = {(float *)g->scratch, (float *)((char *)g->scratch + backward_sums_bytes(a)),
                                              (int)backward_blocks(a)};
     const dim3 blocks((unsigned)rows, (unsigned)a->heads);

@@ -47,7 +47,7 @@ static __device__ __forceinline__ void wide_get(uint32_t from, uint32_t (&words)
 // 64 columns of dq from the tile of ds, and into the sums of the block of queries.
 template <typename S> static __device__ __forceinline__ void wide_queries(float (&dq)[QUERIES / 2], uint32_t shared, int part)
 {
-    const uint64_t ds = tile_descriptor(shared + S::DS, 0), k = tile_descriptor(shared + part * S::KEYS * PANEL_ROW_BYTES, 0);
+    const uint64_t ds = tile_again(tile_descriptor(shared + S::DS, 0)), k = tile_again(tile_descriptor(shared + part * S::KEYS * PANEL_ROW_BYTES, 0));
 #pragma unroll
     for (int i = 0; i < S::KEYS / 16; i++)
         wgmma<S::COLUMNS>::template tiles<typename S::type, true, true>(dq, ds + step_down(i), k + step_down(i), i > 0);
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void wide_products(const struct attention_size
             const uint32_t next_tile = at.stage * (S::Q_BYTES >> 4);
             barrier_wait(shared + FIRST_FULL + 8 * at.stage, at.parity);
             products_begin();
-            products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, left, right + next_tile);
+            products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, tile_again(left), right + next_tile);
             products_commit();
         }
         if (S::DBIAS && !LEADS) {
@@ -157,7 +157,7 @@ static __device__ __forceinline__ void wide_products(const struct attention_size
         barrier_wait(shared + S::KV_FULL, 0);
         barrier_wait(shared + FIRST_FULL, 0);
         products_begin();
-        products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, left, right);
+        products_along<T, QUERIES, S::DIM, S::KEYS, QUERIES>(s, tile_again(left), right);
         products_commit();
         products_wait<0>();
         sums_pin(s);

@@ -315,7 +315,7 @@ template <typename S> static int forward_run(const struct kernel_attention *a, c
     // 256 columns, of which a pair's tiles are the fewest rounds
     const int64_t fit = attention_together(a, pairs, a->longest_keys * S::DIM * 4 / (a->heads / a->key_heads), 5, 3);
     const int64_t together = a->together || fit == pairs ? fit : S::DIM == 256 && pairs > 1 ? 2 : 1;
-    const struct attention_sizes sizes = attention_sizes(a, together, turns);
+    const struct attention_sizes sizes = attention_sizes(a, together, turns, pairs);
     CUtensorMap q, k, v;
     int resident, rc;
 
