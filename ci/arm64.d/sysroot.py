@@ -9,7 +9,7 @@ import subprocess
 
 # What the build wants, what runs the Python of the tests, what the guest starts with, and its kernel (6.1 in Debian 12).
 PACKAGES = ["libc6-dev", "libsqlite3-dev", "libyaml-dev", "libjansson-dev", "libelf-dev", "libdw-dev", "libiberty-dev",
-            "liblzma-dev", "libbpf-dev", "python3-dev", "busybox-static"]
+            "liblzma-dev", "libbpf-dev", "libcurl4-openssl-dev", "libmicrohttpd-dev", "python3-dev", "busybox-static"]
 KERNEL = "linux-image-cloud-arm64"
 APT_SECONDS = 900
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other architecture: a root of Debian's arm64 packages to build against (as ci/arm64 has, and what a package wants besides), and
+"""The other architecture: a root of Debian's arm64 packages to build against (the one of ci/arm64), and
 how its programs run here, under qemu-user."""
 import glob
 import os
@@ -12,7 +12,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.append(os.path.join(ROOT, "ci", "arm64.d"))
 import sysroot  # noqa: E402
 
-PACKAGES = sysroot.PACKAGES + ["libcurl4-openssl-dev", "libmicrohttpd-dev"]
 TOOLS = {"aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu", "qemu-aarch64-static": "qemu-user-static"}
 
 
@@ -20,7 +19,7 @@ def root(folder):
     """Downloads and unpacks, unless that is done."""
     path = os.path.join(folder, "sysroot")
     try:
-        sysroot.unpack(sysroot.download(os.path.join(folder, "apt"), PACKAGES), path)
+        sysroot.unpack(sysroot.download(os.path.join(folder, "apt"), sysroot.PACKAGES), path)
     except sysroot.Failed as trouble:
         raise roots.Failed(str(trouble)) from trouble
     return path
