@@ -14,9 +14,13 @@ list(FILTER headers EXCLUDE REGEX "/contracts/step_(writer|gate)\\.h$")
 list(FILTER headers EXCLUDE REGEX "/tracer/python/")
 # Compiled for the kernel, by clang.
 list(FILTER headers EXCLUDE REGEX "/bpf/(kernel|[a-z_]+\\.bpf)\\.h$")
+set(sysroot "")
+if(CMAKE_SYSROOT)
+    set(sysroot --sysroot=${CMAKE_SYSROOT}) # CMake gives it to what it compiles itself
+endif()
 set(header_flags -fsyntax-only -I${CMAKE_SOURCE_DIR} -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wvla
     -Werror ${SQLITE_CFLAGS} ${JANSSON_CFLAGS} ${YAML_CFLAGS})
-add_test(NAME unit.headers COMMAND ${CMAKE_C_COMPILER} -std=gnu17 -Wstrict-prototypes
+add_test(NAME unit.headers COMMAND ${CMAKE_C_COMPILER} ${sysroot} -std=gnu17 -Wstrict-prototypes
     -Wmissing-prototypes ${header_flags} -x c ${headers})
 set_tests_properties(unit.headers PROPERTIES LABELS unit TIMEOUT 300)
 

