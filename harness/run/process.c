@@ -133,9 +133,10 @@ int process_detach(const char *name, int fd)
 {
     setsid();
     prctl(PR_SET_NAME, name);
-    for (int sig = 1; sig < NSIG; sig++)
-        signal(sig, SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
+    for (int sig = 1; sig < NSIG; sig++)
+        if (sig != SIGCHLD) // not for a moment: a child that ends while it is ignored is never heard of
+            signal(sig, SIG_IGN);
     dup2(fd, 3);
     descriptors_close_from(4);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
