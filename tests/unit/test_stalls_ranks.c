@@ -69,7 +69,7 @@ TEST(a_rank_that_computes_longer_is_named_with_its_function)
         job_step(&job, 2, at, compute);
         for (int rank = 0; rank < 2; rank++) // rank 1 is late with its input; when rank 0 waits it is in its backward pass
             job_runs(&job, rank, at + rank * 4, at + compute[rank], "backward@/x/tensor.py:5;main@/x/ddp.py:30");
-        job_runs(&job, 1, at, at + 4, "prepare_features@/x/ddp.py:8;main@/x/ddp.py:22");
+        job_runs(&job, 1, at, at + 4, "prepare_features.<locals>.<genexpr>@/x/ddp.py:9;prepare_features@/x/ddp.py:8;main@/x/ddp.py:22");
     }
     const struct stall *top = story_top(&job.story);
     CHECK_STR(top->cause, "straggler");

@@ -150,10 +150,12 @@ static void why_witness(const struct why *why, uint32_t function, struct late_ra
     }
 }
 
-// Names that say nothing to who wrote the program: of the interpreter and of nobody.
+// Names that say nothing to who wrote the program: of the interpreter, of nobody, and of what has none (before Python 3.11, later see
+// why_written()).
 static bool why_speaks(const struct trace_frame *frame)
 {
-    static const char *const dull[] = {"[", "_Py", "Py", "python3", "_start", "__libc_start", "start_thread", "clone"};
+    static const char *const dull[] = {"[", "_Py", "Py", "python3", "_start", "__libc_start", "start_thread", "clone",
+                                       "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"};
     for (size_t i = 0; i < sizeof dull / sizeof dull[0]; i++)
         if (!strncmp(frame->name, dull[i], strlen(dull[i])))
             return false;
@@ -188,6 +190,15 @@ static uint32_t why_innermost(const struct why *why, char kind, double least)
     return best;
 }
 
+// "prepare.<locals>.<genexpr>" is what people wrote as `prepare`.
+static const char *why_written(struct arena *arena, const char *name)
+{
+    const char *last = NULL;
+    for (const char *at = name; (at = strstr(at, ".<locals>.<")); at++)
+        last = at;
+    return last ? arena_print(arena, "%.*s", (int)(last - name), name) : name;
+}
+
 static void why_name(const struct why *why, struct late_rank *straggler)
 {
     const struct trace *trace = why->ranks->trace;
@@ -200,7 +211,8 @@ static void why_name(const struct why *why, struct late_rank *straggler)
     const struct why_sum *sum = &why->sums[best];
     const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
     file = file ? file + 1 : frame->module;
-    straggler->function = file ? arena_print(trace->arena, "%s (%s)", frame->name, file) : frame->name;
+    const char *name = why_written(trace->arena, frame->name);
+    straggler->function = file ? arena_print(trace->arena, "%s (%s)", name, file) : name;
     straggler->waiting = sum->off * 2 > sum->late - sum->others;
     straggler->sleeping = sum->slept * 2 > sum->late - sum->others;
     if (straggler->cause == CAUSE_COUNT)
