@@ -13,7 +13,7 @@
 // once, by one block. ds^T goes to shared memory too, where both groups take it for their halves of dq, which are added to
 // float32 sums in the order in which a thread holds them. While scores become p, dp is multiplied; while dp becomes ds, dv; while the sums
 // of dq leave, dk and the next scores. backward_end: dq from the sums.
-// Registers at dim 128: 128 sums of dk and dv, 32 scores, 32 of dp or dq, 16 words of ds: 208 of 240. Some 20 addresses spill (cuobjdump -sass).
+// Registers at dim 128: 128 sums of dk and dv, 32 scores, 32 of dp or dq, 16 words of ds: 208 of 240.
 #include "kernels/attention_backward.cuh"
 
 template <typename T, int DIM_, bool SILU_, bool BIAS_, bool OWN_KEYS_, bool DBIAS_ = false> struct backward_shape {
