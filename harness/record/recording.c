@@ -122,6 +122,14 @@ static void recording_open_steps(struct recording *recording)
     }
 }
 
+// Who is recorded, by pid; none: a cgroup.
+static const pid_t *recording_pids(const struct recording *recording, size_t *ret_count)
+{
+    const struct recording_opts *opts = recording->opts;
+    *ret_count = opts->worker || opts->command ? 1 : opts->pid_count;
+    return opts->worker ? &opts->worker : opts->command ? &recording->command.pid : opts->pids;
+}
+
 // Calls of a native function: of a command from before its exec, else from now on.
 static int recording_see_calls(struct recording *recording, struct error *err)
 {
@@ -130,12 +138,9 @@ static int recording_see_calls(struct recording *recording, struct error *err)
         return 0;
     if (!recording->steps)
         return error_set(err, -ENOSPC, "no file for steps can be made in /dev/shm");
-    struct native_calls_opts calls = {.symbol = opts->symbol,
-                               .steps = recording->steps,
-                               .pids = opts->command ? &recording->command.pid : opts->pids,
-                               .pid_count = opts->command ? 1 : opts->pid_count,
-                               .running = !opts->command,
-                               .no_children = opts->no_children};
+    struct native_calls_opts calls = {
+        .symbol = opts->symbol, .steps = recording->steps, .running = !opts->command, .no_children = opts->no_children};
+    calls.pids = recording_pids(recording, &calls.pid_count);
     return native_calls_start(&calls, &recording->calls, err);
 }
 
@@ -256,9 +261,7 @@ static int recording_attach(struct recording *recording, struct error *err)
     }
     char *command = opts->command ? json_dumps(words, JSON_COMPACT) : NULL;
     json_decref(words);
-    struct recorder_opts recorder = {.pids = opts->worker ? &opts->worker : opts->command ? &recording->command.pid : opts->pids,
-                                     .pid_count = opts->worker || opts->command ? 1 : opts->pid_count,
-                                     .cgroup = opts->cgroup,
+    struct recorder_opts recorder = {.cgroup = opts->cgroup,
                                      .threshold_ns = opts->threshold_ns,
                                      .sample_hz = opts->sample_hz,
                                      .no_python = opts->no_python,
@@ -270,6 +273,7 @@ static int recording_attach(struct recording *recording, struct error *err)
                                      .live = opts->live,
                                      .command = command,
                                      .rank = opts->rank};
+    recorder.pids = recording_pids(recording, &recorder.pid_count);
     int rc = recorder_start(recording->store, &recorder, &recording->recorder, err);
     free(command);
     struct recorder_totals totals = {.host = true};
@@ -301,11 +305,11 @@ static int recording_start(struct recording *recording, struct error *err)
         recording_find_library(recording);
     if (rc == 0 && !opts->no_steps && (opts->command || opts->symbol))
         recording_open_steps(recording);
-    char *python_dir = rc == 0 && opts->command && opts->finds_steps && !opts->symbol && recording->steps_path ? python_steps_dir() : NULL;
+    const char *steps_path = opts->symbol ? NULL : recording->steps_path; // whose steps are named has no others
+    char *python_dir = rc == 0 && opts->command && opts->finds_steps && steps_path ? python_steps_dir() : NULL;
     if (rc == 0 && opts->command && !opts->worker) {
         struct command_find find = {python_dir, opts->step};
-        // Whose steps are named has no others.
-        rc = command_start(opts->command, opts->symbol ? NULL : recording->steps_path, python_dir ? &find : NULL,
+        rc = command_start(opts->command, steps_path, python_dir ? &find : NULL,
                            recording->injects ? &recording->inject : NULL,
                            opts->gpu_kinds, &recording->command, err);
     }
@@ -321,7 +325,7 @@ static int recording_start(struct recording *recording, struct error *err)
     if (rc == 0)
         recording_drop_privileges();
     if (rc == 0 && opts->worker)
-        opts->release(opts->context, &(struct recording_release){recording->steps_path, python_dir != NULL, recording->injects});
+        opts->release(opts->context, &(struct recording_release){steps_path, python_dir != NULL, recording->injects});
     else if (rc == 0 && opts->command)
         rc = command_release(&recording->command, opts->command[0], err);
     free(python_dir);

@@ -8,20 +8,15 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "contracts/exit_code.h"
-#include "contracts/spool.h"
-#include "harness/plan/plan.h"
 #include "harness/rank/wrap.h"
 #include "harness/verbs/command_line.h"
-#include "tracer/gpu/retention.h"
+#include "harness/verbs/recording_options.h"
 
 struct rank_values {
     const char *run;
     uint64_t pid;
     bool pid_given;
-    int64_t threshold_ns;
-    uint64_t sample_hz, max_bytes;
-    bool no_python, no_modules, gpu_given;
-    const char *gpu, *steps_from, *step;
+    struct recording_values recording;
     struct options_common common;
 };
 
@@ -35,22 +30,8 @@ static const struct option_spec rank_options[] = {
     {NULL, 'p', "pid", OPTION_UINT, "PID", NULL, NULL,
      "a rank that runs already and has our environment, in place of a command: upgate.rank(DIR) in Python calls it",
      offsetof(struct rank_values, pid), 1, INT32_MAX, offsetof(struct rank_values, pid_given)},
-    {"Recording", 0, "threshold", OPTION_DURATION, "TIME", NULL, "1ms", "waits shorter than this are counted, not stored",
-     offsetof(struct rank_values, threshold_ns), 0, 0, 0},
-    {NULL, 0, "sample-hz", OPTION_UINT, "N", NULL, "199", "samples of running threads a second and CPU; 0: none",
-     offsetof(struct rank_values, sample_hz), 0, 10000, 0},
-    {NULL, 0, "no-python", OPTION_FLAG, NULL, NULL, NULL, "do not read Python stacks", offsetof(struct rank_values, no_python), 0, 0, 0},
-    {NULL, 0, "max-size", OPTION_BYTES, "SIZE", NULL, "no limit", "of the shard: the oldest events go, and what went is told",
-     offsetof(struct rank_values, max_bytes), 0, 0, 0},
-    {NULL, 0, "steps-from", OPTION_CHOICE, NULL, "calls,auto,off", "auto",
-     "steps: the command's own step calls; auto: else those found in a Python program; off: none", offsetof(struct rank_values, steps_from), 0, 0, 0},
-    {NULL, 0, "step", OPTION_TEXT, "FILE.py:FUNCTION", NULL, NULL, "a call of this Python function is a step",
-     offsetof(struct rank_values, step), 0, 0, 0},
-    {"GPU side", 0, "gpu", OPTION_CHOICE, NULL, "kernels,nodes,off", "kernels",
-     "kernels, copies, calls, collectives; nodes: those of a CUDA graph one by one, too", offsetof(struct rank_values, gpu), 0, 0,
-     offsetof(struct rank_values, gpu_given)},
-    {NULL, 0, "no-modules", OPTION_FLAG, NULL, NULL, NULL, "no Python module paths, steps and garbage collections",
-     offsetof(struct rank_values, no_modules), 0, 0, 0},
+    OPTIONS_RECORDING("Recording", struct rank_values, recording),
+    OPTIONS_RECORDING_GPU(struct rank_values, recording),
     OPTIONS_COMMON(struct rank_values, common, "DIR", "shared directory of the shards: DIR/RUN/RESTART-RANK.db", NULL),
     {.name = NULL}};
 
@@ -77,41 +58,18 @@ static int rank_check(const struct rank_values *values, const struct options_res
         return error_set(err, -EINVAL, "nothing to record: name the worker behind --, as in `upgate rank -o DIR -- python train.py`");
     if (rest->command_count && values->pid_given)
         return error_set(err, -EINVAL, "--pid and a command exclude each other: name one");
-    if (values->threshold_ns < 0)
-        return error_set(err, -EINVAL, "a time cannot be negative");
     if (values->run && !*values->run)
         return error_set(err, -EINVAL, "option '--job': the name is empty");
-    if (values->step && values->pid_given)
-        return error_set(err, -EINVAL, "--step is of a command: not with --pid");
-    if (values->step && strcmp(values->steps_from, "auto") != 0)
-        return error_set(err, -EINVAL, "--step is of steps that are found: not with --steps-from %s", values->steps_from);
-    if (values->step && plan_check_step(values->step, err))
-        return -EINVAL;
-    if (values->max_bytes && (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX))
-        return error_set(err, -EINVAL, "option '--max-size': at least %d MiB", RETENTION_MIN_BYTES >> 20);
-    return 0;
+    return recording_values_check(&values->recording, !values->pid_given, err);
 }
 
 static void rank_fill(const struct rank_values *values, const struct options_rest *rest, struct wrap_opts *opts)
 {
-    uint32_t kinds = UG_WANT_DEFAULT;
-    if (strcmp(values->gpu, "nodes") == 0)
-        kinds |= UG_WANT_GRAPH_NODES;
-    if (values->no_modules)
-        kinds &= ~(uint32_t)UG_WANT_PYTHON;
     opts->pid = (pid_t)values->pid;
     opts->dir = values->common.output;
     opts->recording.command = rest->command_count ? rest->command : NULL;
     opts->recording.command_count = rest->command_count;
-    opts->recording.threshold_ns = values->threshold_ns;
-    opts->recording.sample_hz = values->sample_hz ? (uint32_t)values->sample_hz : UINT32_MAX;
-    opts->recording.no_python = values->no_python;
-    opts->recording.no_steps = strcmp(values->steps_from, "off") == 0;
-    opts->recording.finds_steps = strcmp(values->steps_from, "auto") == 0;
-    opts->recording.step = values->step;
-    opts->recording.gpu_kinds = strcmp(values->gpu, "off") == 0 ? 0 : kinds;
-    opts->recording.gpu_named = values->gpu_given && opts->recording.gpu_kinds;
-    opts->recording.max_bytes = (int64_t)values->max_bytes;
+    recording_values_apply(&values->recording, &opts->recording);
     identity_find(values->run, &opts->identity);
 }
 
@@ -132,7 +90,7 @@ static int rank_go(const struct rank_values *values, const struct wrap_opts *opt
 
 static int cmd_rank(int argc, char **argv)
 {
-    struct rank_values values = {.sample_hz = 199, .gpu = "kernels", .steps_from = "auto", .common = OPTIONS_COMMON_DEFAULT};
+    struct rank_values values = {.recording = RECORDING_VALUES_DEFAULT, .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct wrap_opts opts = {0};
     struct error err = {0};

@@ -18,21 +18,18 @@
 #ifdef UPGATE_HAVE_LIVE
 #include "harness/live/watch.h"
 #endif
-#include "harness/plan/plan.h"
 #include "harness/record/recording.h"
 #include "harness/record/report.h"
 #include "harness/record/target.h"
 #include "harness/verbs/command_line.h"
-#include "tracer/gpu/retention.h"
+#include "harness/verbs/recording_options.h"
 
 struct record_values {
     const char *pids, *cgroup, *container;
-    int64_t duration_ns, threshold_ns;
-    uint64_t sample_hz;
-    bool no_python, no_children;
-    const char *gpu, *steps_from, *step;
-    bool gpu_given, launch_stacks, no_modules, print_env;
-    uint64_t max_bytes, keep;
+    int64_t duration_ns;
+    bool no_children, launch_stacks, print_env;
+    struct recording_values recording;
+    uint64_t keep;
     const char *trigger;
     int64_t after_ns;
     bool after_given, keep_given;
@@ -54,20 +51,7 @@ static const struct option_spec record_options[] = {
      offsetof(struct record_values, no_children), 0, 0, 0},
     {"Recording", 'd', "duration", OPTION_DURATION, "TIME", NULL, "until the target ends or Ctrl-C",
      "how long", offsetof(struct record_values, duration_ns), 0, 0, 0},
-    {NULL, 0, "threshold", OPTION_DURATION, "TIME", NULL, "1ms",
-     "waits shorter than this are counted, not stored", offsetof(struct record_values, threshold_ns), 0, 0, 0},
-    {NULL, 0, "sample-hz", OPTION_UINT, "N", NULL, "199", "samples of running threads a second and CPU; 0: none",
-     offsetof(struct record_values, sample_hz), 0, 10000, 0},
-    {NULL, 0, "no-python", OPTION_FLAG, NULL, NULL, NULL, "do not read Python stacks of the target",
-     offsetof(struct record_values, no_python), 0, 0, 0},
-    {NULL, 0, "max-size", OPTION_BYTES, "SIZE", NULL, "no limit", "of the store: the oldest events go, and what went is told",
-     offsetof(struct record_values, max_bytes), 0, 0, 0},
-    {NULL, 0, "steps-from", OPTION_CHOICE, NULL, "calls,auto,off", "auto",
-     "steps of a command: its own step calls; auto: else those found in a Python program; off: none",
-     offsetof(struct record_values, steps_from), 0, 0, 0},
-    {NULL, 0, "step", OPTION_TEXT, "FUNCTION", NULL, NULL,
-     "a call of it is a step: FILE.py:NAME of a command; symbol:NAME or symbol:LIBRARY:NAME of native code, of a running process, too",
-     offsetof(struct record_values, step), 0, 0, 0},
+    OPTIONS_RECORDING(NULL, struct record_values, recording),
     {"What is kept", 0, "trigger", OPTION_TEXT, "WHAT", NULL, NULL,
      "keep only what is around moments such as 'stall > 500ms' or 'step_time > 2x median': RUN-DATE-TIME.db for each, with what --max-size has of the time before",
      offsetof(struct record_values, trigger), 0, 0, 0},
@@ -75,11 +59,7 @@ static const struct option_spec record_options[] = {
      offsetof(struct record_values, after_ns), 0, 0, offsetof(struct record_values, after_given)},
     {NULL, 0, "keep", OPTION_UINT, "N", NULL, "10", "with --trigger: so many stores; of more the oldest one goes",
      offsetof(struct record_values, keep), 1, 10000, offsetof(struct record_values, keep_given)},
-    {"GPU side", 0, "gpu", OPTION_CHOICE, NULL, "kernels,nodes,off", "kernels",
-     "kernels, copies, calls, collectives; nodes: those of a CUDA graph one by one, too",
-     offsetof(struct record_values, gpu), 0, 0, offsetof(struct record_values, gpu_given)},
-    {NULL, 0, "no-modules", OPTION_FLAG, NULL, NULL, NULL, "no Python module paths, steps and garbage collections",
-     offsetof(struct record_values, no_modules), 0, 0, 0},
+    OPTIONS_RECORDING_GPU(struct record_values, recording),
     {NULL, 0, "launch-stacks", OPTION_FLAG, NULL, NULL, NULL, "the Python stack of every launch: dear",
      offsetof(struct record_values, launch_stacks), 0, 0, 0},
     {NULL, 0, "print-env", OPTION_FLAG, NULL, NULL, NULL,
@@ -107,18 +87,6 @@ static const char record_exit_codes[] =
     "  2  usage, no such process, or a store that exists already\n"
     "  4  operational failure: no permission, no BTF, disk full, a command that cannot be started\n";
 
-static uint32_t record_kinds(const struct record_values *values)
-{
-    uint32_t kinds = UG_WANT_DEFAULT;
-    if (strcmp(values->gpu, "off") == 0)
-        return 0;
-    if (strcmp(values->gpu, "nodes") == 0)
-        kinds |= UG_WANT_GRAPH_NODES;
-    if (values->no_modules)
-        kinds &= ~(uint32_t)UG_WANT_PYTHON;
-    return values->launch_stacks ? kinds | UG_WANT_LAUNCH_STACKS : kinds;
-}
-
 static int record_check(const struct record_values *values, const struct options_rest *rest, struct error *err)
 {
     int targets = (values->pids != NULL) + (values->cgroup != NULL) + (values->container != NULL) +
@@ -127,23 +95,15 @@ static int record_check(const struct record_values *values, const struct options
         return error_set(err, -EINVAL, "nothing to record: name --pid, --cgroup, --container or -- COMMAND");
     if (targets > 1)
         return error_set(err, -EINVAL, "--pid, --cgroup, --container and a command exclude each other: name one");
-    if (values->launch_stacks && strcmp(values->gpu, "off") == 0)
+    if (values->launch_stacks && strcmp(values->recording.gpu, "off") == 0)
         return error_set(err, -EINVAL, "--launch-stacks is of the GPU side: not with --gpu off");
-    if (values->step && plan_check_step(values->step, err))
-        return -EINVAL;
-    if (values->step && strcmp(values->steps_from, "auto") != 0)
-        return error_set(err, -EINVAL, "--step is of a command whose steps are found: not with --steps-from calls or off");
-    if (values->step && !rest->command_count && !plan_step_is_symbol(values->step))
-        return error_set(err, -EINVAL, "--step FILE.py:FUNCTION is of a command, not of a program that runs already; --step symbol:NAME is");
-    if (values->step && (values->cgroup || values->container))
+    if (values->recording.step && (values->cgroup || values->container))
         return error_set(err, -EINVAL, "--step is of a command or of --pid, not of a cgroup");
     if (!values->trigger && (values->after_given || values->keep_given))
         return error_set(err, -EINVAL, "--after and --keep are of --trigger");
-    if (values->threshold_ns < 0 || values->after_ns < 0 || values->duration_ns < 0)
+    if (values->after_ns < 0 || values->duration_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
-    if (values->max_bytes && (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX))
-        return error_set(err, -EINVAL, "option '--max-size': at least %d MiB", RETENTION_MIN_BYTES >> 20);
-    return 0;
+    return recording_values_check(&values->recording, rest->command_count > 0, err);
 }
 
 // What was asked for, ready for recording_run(); *ret_target is the caller's to free.
@@ -160,17 +120,10 @@ static int record_opts(const struct record_values *values, const struct options_
     opts->command = rest->command_count ? rest->command : NULL;
     opts->command_count = rest->command_count;
     opts->duration_ns = values->duration_ns;
-    opts->threshold_ns = values->threshold_ns;
-    opts->sample_hz = values->sample_hz ? (uint32_t)values->sample_hz : UINT32_MAX;
-    opts->no_python = values->no_python;
     opts->no_children = values->no_children;
-    opts->no_steps = strcmp(values->steps_from, "off") == 0;
-    opts->finds_steps = strcmp(values->steps_from, "auto") == 0;
-    opts->step = plan_step_is_symbol(values->step) ? NULL : values->step;
-    opts->symbol = plan_step_is_symbol(values->step) ? values->step : NULL;
-    opts->gpu_kinds = record_kinds(values);
-    opts->gpu_named = values->gpu_given && opts->gpu_kinds;
-    opts->max_bytes = (int64_t)values->max_bytes;
+    recording_values_apply(&values->recording, opts);
+    if (values->launch_stacks)
+        opts->gpu_kinds |= UG_WANT_LAUNCH_STACKS;
     opts->progress = !values->common.quiet;
     return rc;
 }
@@ -246,11 +199,9 @@ static int record_go(const struct record_values *values, const struct recording_
 
 static int cmd_record(int argc, char **argv)
 {
-    struct record_values values = {.sample_hz = 199,
+    struct record_values values = {.recording = RECORDING_VALUES_DEFAULT,
                                    .after_ns = 30000000000,
                                    .keep = 10,
-                                   .gpu = "kernels",
-                                   .steps_from = "auto",
                                    .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct recording_opts opts = {0};

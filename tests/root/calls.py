@@ -77,6 +77,18 @@ def test_workers_are_ranks(folder):
                  "steps: calls of serve::Server::handle in subject, %d in 2 processes" % (2 * COUNT), ranks=2)
 
 
+def test_a_rank(folder):
+    """Under `upgate rank`, whose worker becomes the program by itself."""
+    shards = os.path.join(folder, "shards")
+    done = subprocess.run([UPGATE, "rank", "-o", shards, "--job", "job", "--gpu", "off", "--step", "symbol:serve::Server::handle", "--",
+                           os.path.join(folder, "subject"), "serve", str(COUNT), str(STEP_US)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=WAIT_S, env=dict(os.environ, RANK="0", WORLD_SIZE="1", **PAUSE))
+    assert done.returncode == 0 and "done %d" % COUNT in done.stdout, done.stdout
+    merged = subprocess.run([UPGATE, "merge", shards, "-o", os.path.join(folder, "merged.db")], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, timeout=WAIT_S)  # it waits for the recorder
+    assert merged.returncode == 0 and ", %d steps" % COUNT in merged.stdout, merged.stdout
+
+
 def test_what_is_not_there(folder):
     for program, how, step, says in (
             ("subject", "serve", "symbol:serve::Server::hande", "near: serve::Server::handle, serve::Server::handles"),
