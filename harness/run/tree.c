@@ -122,74 +122,69 @@ static int tree_cgroup_processes(const char *cgroup, pid_t *pids, int max)
     return count;
 }
 
-void tree_end_group(const char *cgroup)
+// Every cgroup below this one, the innermost first, and itself at last, until one is false.
+static bool tree_each_group(const char *cgroup, bool (*each)(const char *cgroup))
 {
     DIR *dir = opendir(cgroup);
     struct dirent *entry;
-    while (dir && (entry = readdir(dir))) {
+    bool goes_on = true;
+    while (dir && goes_on && (entry = readdir(dir))) {
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
             continue;
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", cgroup, entry->d_name);
-        tree_end_group(path);
+        goes_on = tree_each_group(path, each);
     }
     if (dir)
         closedir(dir);
+    return goes_on && each(cgroup);
+}
+
+static bool tree_thaw_one(const char *cgroup)
+{
+    tree_write(cgroup, "cgroup.freeze", "0");
+    tree_write(cgroup, "freezer.state", "THAWED");
+    return true;
+}
+
+static bool tree_end_one(const char *cgroup)
+{
     pid_t pids[256];
     for (int i = 0; i < 200; i++) {
-        tree_write(cgroup, "cgroup.freeze", "0");
-        tree_write(cgroup, "freezer.state", "THAWED");
+        tree_thaw_one(cgroup);
         if (tree_write(cgroup, "cgroup.kill", "1")) {
             int count = tree_cgroup_processes(cgroup, pids, 256);
             for (int k = 0; k < count; k++)
                 kill(pids[k], SIGKILL);
         }
         if (rmdir(cgroup) == 0 || errno == ENOENT)
-            return;
+            break;
         clock_sleep_until_ns(clock_monotonic_ns() + 5000000);
     }
+    return true;
+}
+
+void tree_end_group(const char *cgroup)
+{
+    tree_each_group(cgroup, tree_end_one);
+}
+
+static bool tree_is_one_empty(const char *cgroup)
+{
+    pid_t pids[1];
+    return tree_cgroup_processes(cgroup, pids, 1) == 0;
 }
 
 static bool tree_group_is_empty(const char *cgroup)
 {
-    pid_t pids[1];
-    bool empty = tree_cgroup_processes(cgroup, pids, 1) == 0;
-    DIR *dir = opendir(cgroup);
-    struct dirent *entry;
-    while (dir && empty && (entry = readdir(dir))) {
-        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
-            continue;
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%s", cgroup, entry->d_name);
-        empty = tree_group_is_empty(path);
-    }
-    if (dir)
-        closedir(dir);
-    return empty;
-}
-
-static void tree_thaw_group(const char *cgroup)
-{
-    tree_write(cgroup, "cgroup.freeze", "0");
-    tree_write(cgroup, "freezer.state", "THAWED");
-    DIR *dir = opendir(cgroup);
-    struct dirent *entry;
-    while (dir && (entry = readdir(dir))) {
-        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
-            continue;
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%s", cgroup, entry->d_name);
-        tree_thaw_group(path);
-    }
-    if (dir)
-        closedir(dir);
+    return tree_each_group(cgroup, tree_is_one_empty);
 }
 
 void tree_let_end(const char *cgroup, int64_t patience_ns)
 {
     int64_t deadline_ns = clock_monotonic_ns() + patience_ns;
     while (!tree_group_is_empty(cgroup) && clock_monotonic_ns() < deadline_ns) {
-        tree_thaw_group(cgroup); // a freeze may have been on its way
+        tree_each_group(cgroup, tree_thaw_one); // a freeze may have been on its way
         clock_sleep_until_ns(clock_monotonic_ns() + 10000000);
     }
 }
