@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,6 +164,24 @@ int child_run(char *const *argv, const struct child_opts *opts, struct child_end
     strbuf_free(&child.texts[0]);
     strbuf_free(&child.texts[1]);
     return rc;
+}
+
+char *child_find_program(const char *name)
+{
+    const char *path = getenv("PATH");
+    if (strchr(name, '/'))
+        return access(name, X_OK) == 0 ? xstrdup(name) : NULL;
+    char *dirs = xstrdup(path ? path : "/usr/local/bin:/usr/bin:/bin"), *rest = dirs, *dir, *found = NULL;
+    while (!found && (dir = strsep(&rest, ":"))) {
+        char *file = xasprintf("%s/%s", *dir ? dir : ".", name);
+        struct stat info;
+        if (stat(file, &info) == 0 && S_ISREG(info.st_mode) && access(file, X_OK) == 0)
+            found = file;
+        else
+            free(file);
+    }
+    free(dirs);
+    return found;
 }
 
 int child_judge(const struct child_end *end, const char *name, struct error *err)

@@ -26,6 +26,8 @@ struct child_end {
 // 0 where it ended by itself, well or not: *ret is filled. -ETIMEDOUT; -EINTR by `stop`; -ECHILD where our SIGCHLD is ignored, so that
 // its exit status is nobody's; -ENOENT, -EACCES and the like of one that could not be started: in words.
 int child_run(char *const *argv, const struct child_opts *opts, struct child_end *ret, struct error *err);
+// The program of this name in PATH; a name with a slash is itself. NULL: there is none that we may run. The caller frees.
+char *child_find_program(const char *name);
 // -EIO in words where it did not end with 0.
 int child_judge(const struct child_end *end, const char *name, struct error *err);
 

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/directory.h"
 #include "common/strings.h"
 #include "common/vector.h"
 #include "reports/analyse/binomial.h"
@@ -122,21 +123,6 @@ static int certificate_open(const char *path, int flags, sqlite3 **ret_db, struc
         return rc;
     }
     *ret_db = db;
-    return 0;
-}
-
-static int certificate_make_dirs(const char *path, struct error *err)
-{
-    char dir[PATH_MAX];
-    snprintf(dir, sizeof dir, "%s", path);
-    for (char *at = strchr(dir + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = 0;
-        if (mkdir(dir, 0755) < 0 && errno != EEXIST)
-            return error_set(err, -errno,
-                             "failed to make the directory '%s' for the host's certificates: %s",
-                             dir, strerror(errno));
-        *at = '/';
-    }
     return 0;
 }
 
@@ -271,9 +257,11 @@ int certificate_save(const char *path, const char *host_key, const struct certif
                      const struct certificate *certificates, int count, int64_t *ret_gates,
                      int64_t *ret_false_fails, struct error *err)
 {
-    int rc = certificate_make_dirs(path, err);
-    if (rc)
+    int rc = directory_make_above(path, 0755, err);
+    if (rc) {
+        error_prefix(err, "no place for the host's certificates");
         return rc;
+    }
     rc = certificate_try_save(path, host_key, gate, certificates, count, ret_gates, ret_false_fails,
                               err);
     if (rc != -EBADMSG && rc != -ESTALE)

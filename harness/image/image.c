@@ -77,21 +77,6 @@ const char *image_engine_name(const struct image *image)
 
 // --- asking an engine -----------------------------------------------------------------------------
 
-static char *image_find_program(const char *name)
-{
-    const char *path = getenv("PATH");
-    char *dirs = xstrdup(path ? path : "/usr/local/bin:/usr/bin:/bin"), *rest = dirs, *dir, *found = NULL;
-    while (!found && (dir = strsep(&rest, ":"))) {
-        char *file = xasprintf("%s/%s", *dir ? dir : ".", name);
-        if (access(file, X_OK) == 0)
-            found = file;
-        else
-            free(file);
-    }
-    free(dirs);
-    return found;
-}
-
 // Runs the engine with these words and one more (NULL: none). *ret_said: its complaint, where it did not end with 0.
 static int image_ask(const char *program, const char *const *words, const char *last, bool shows, int64_t seconds,
                      const volatile sig_atomic_t *stop, char **ret_output, struct error *err)
@@ -130,7 +115,7 @@ static int image_try_engine(struct image *image, enum plan_engine engine, const 
 {
     const struct image_engine *found = &image_engines[engine];
     char *output = NULL;
-    char *program = image_find_program(found->name);
+    char *program = child_find_program(found->name);
     if (!program)
         return error_set(err, -ENOENT, "there is no '%s' in PATH", found->name);
     int rc = image_ask(program, found->version, NULL, false, IMAGE_ASK_S, stop, &output, err);

@@ -18,6 +18,7 @@
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/directory.h"
 #include "common/environment.h"
 #include "common/log.h"
 #include "common/strings.h"
@@ -54,25 +55,11 @@ char *wrap_path(const struct wrap_opts *opts)
     return xasprintf("%s/%s/%d-%d.db", opts->dir, opts->identity.run, (int)rank->restart, (int)rank->rank);
 }
 
-static int wrap_make_dir(const char *path, struct error *err)
-{
-    char *copy = xstrdup(path);
-    int rc = 0;
-    for (char *at = strchr(copy + 1, '/'); at && rc == 0; at = strchr(at + 1, '/')) {
-        *at = 0;
-        if (mkdir(copy, 0777) < 0 && errno != EEXIST)
-            rc = error_set(err, -errno, "failed to make directory '%s': %s", copy, strerror(errno));
-        *at = '/';
-    }
-    free(copy);
-    return rc;
-}
-
 // An empty file of that name, which nobody else has: of two runs of one name neither loses its shard, and a merge tells of both.
 static int wrap_reserve(struct wrap *wrap, struct error *err)
 {
     wrap->path = wrap_path(wrap->opts);
-    int rc = wrap_make_dir(wrap->path, err);
+    int rc = directory_make_above(wrap->path, 0777, err);
     for (int number = 2; rc == 0; number++) {
         int fd = open(wrap->path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
         if (fd >= 0) {

@@ -29,18 +29,9 @@ enum {
 
 static bool gpu_has(const char *program)
 {
-    const char *path = getenv("PATH");
-    if (strchr(program, '/'))
-        return access(program, X_OK) == 0;
-    char *words = xstrdup(path ? path : ""), *save = NULL;
-    bool found = false;
-    for (char *word = strtok_r(words, ":", &save); word && !found; word = strtok_r(NULL, ":", &save)) {
-        char *full = xasprintf("%s/%s", word, program);
-        found = access(full, X_OK) == 0;
-        free(full);
-    }
-    free(words);
-    return found;
+    char *path = child_find_program(program);
+    free(path);
+    return path != NULL;
 }
 
 // A field as nvidia-smi writes it. Its manual: "[Not Supported]" (or "[N/A]") where the GPU or the mode, such as MIG, has none of it,
