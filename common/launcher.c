@@ -106,24 +106,30 @@ bool launcher_find_own(struct launcher_rank *ret)
 }
 
 struct launcher_block {
-    const char *text, *end;
+    const char *text;
+    size_t len;
 };
 
 // The block ends with a 0, or a value that is cut is none.
-static const char *launcher_block_get(const void *context, const char *name)
+const char *launcher_block_value(const char *text, size_t len, const char *name)
 {
-    const struct launcher_block *block = context;
     size_t name_len = strlen(name);
-    for (const char *at = block->text; at < block->end; at += strnlen(at, (size_t)(block->end - at)) + 1) {
-        size_t left = (size_t)(block->end - at);
+    for (const char *at = text, *end = text + len; at < end; at += strnlen(at, (size_t)(end - at)) + 1) {
+        size_t left = (size_t)(end - at);
         if (left > name_len + 1 && strncmp(at, name, name_len) == 0 && at[name_len] == '=')
             return memchr(at, 0, left) ? at + name_len + 1 : NULL;
     }
     return NULL;
 }
 
+static const char *launcher_block_get(const void *context, const char *name)
+{
+    const struct launcher_block *block = context;
+    return launcher_block_value(block->text, block->len, name);
+}
+
 bool launcher_find_block(const char *text, size_t len, struct launcher_rank *ret)
 {
-    const struct launcher_block block = {text, text + len};
+    const struct launcher_block block = {text, len};
     return launcher_find(launcher_block_get, &block, ret);
 }

@@ -27,5 +27,7 @@ bool launcher_find(launcher_get get, const void *context, struct launcher_rank *
 bool launcher_find_own(struct launcher_rank *ret); // by our own environment
 // By /proc/PID/environ: texts one behind the other, each ended by 0.
 bool launcher_find_block(const char *text, size_t len, struct launcher_rank *ret);
+// One value of such a block, or NULL.
+const char *launcher_block_value(const char *text, size_t len, const char *name);
 
 #endif

@@ -105,9 +105,12 @@ static UG_IMPL_COLD uint64_t ug_impl_pid_namespace(void)
     return inode;
 }
 
+/* Variables that say which rank a process is: the first that is a number. */
+#define UG_IMPL_RANK_NAMES "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"
+
 static UG_IMPL_COLD void ug_impl_read_rank(struct ug_step_slot *slot, uint32_t claim_order)
 {
-    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    static const char *const names[] = {UG_IMPL_RANK_NAMES};
 
     slot->rank = claim_order;
     slot->rank_source = UG_RANK_CLAIM_ORDER;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/launcher.h"
 #include "common/proc.h"
 #include "common/target/file.h"
 #include "contracts/upgate_step.h"
@@ -22,10 +23,10 @@ struct step_writer {
     uint64_t dropped; // that others counted
 };
 
-// Of the names that contracts/step_claim.h reads, the first that is a number.
+// As ug_impl_read_rank() does it in the process itself.
 static void read_rank(struct ug_step_slot *slot, pid_t pid, uint32_t claim_order)
 {
-    static const char *const names[] = {"RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "SLURM_PROCID="};
+    static const char *const names[] = {UG_IMPL_RANK_NAMES};
     char path[64];
     size_t len = 0;
     char *text;
@@ -34,16 +35,13 @@ static void read_rank(struct ug_step_slot *slot, pid_t pid, uint32_t claim_order
     slot->rank_source = UG_RANK_CLAIM_ORDER;
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
     text = target_file_text(path, WRITER_ENVIRONMENT_MAX, &len);
-    for (size_t i = 0; text != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
-        size_t name = strlen(names[i]);
+    for (size_t i = 0; text != NULL && slot->rank_source == UG_RANK_CLAIM_ORDER && i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = launcher_block_value(text, len, names[i]);
+        uint64_t rank = ug_impl_number(value, '\0');
 
-        for (const char *at = text; at < text + len; at += strlen(at) + 1) {
-            uint64_t rank = strncmp(at, names[i], name) == 0 ? ug_impl_number(at + name, '\0') : UINT64_MAX;
-
-            if (rank < UG_STEP_RANK_UNKNOWN && slot->rank_source == UG_RANK_CLAIM_ORDER) {
-                slot->rank = (uint32_t)rank;
-                slot->rank_source = UG_RANK_ENVIRONMENT;
-            }
+        if (rank < UG_STEP_RANK_UNKNOWN) {
+            slot->rank = (uint32_t)rank;
+            slot->rank_source = UG_RANK_ENVIRONMENT;
         }
     }
     free(text);
