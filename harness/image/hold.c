@@ -47,12 +47,17 @@ int image_hold_new(const char *path, struct image_hold **ret_hold, struct error 
     int yes = 1, len = snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
     char *dir = xasprintf("%.*s", (int)(strrchr(path, '/') - path), path);
     // The directory keeps others out; in the container, where the file alone is mounted, any user may come.
-    bool ok = len < (int)sizeof address.sun_path && mkdir(dir, 0700) == 0 &&
-              (hold->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0 &&
+    bool made = len < (int)sizeof address.sun_path ? mkdir(dir, 0700) == 0 : (errno = ENAMETOOLONG, false);
+    bool ok = made && (hold->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0 &&
               bind(hold->listen_fd, (struct sockaddr *)&address, sizeof address) == 0 && chmod(path, 0666) == 0 &&
               setsockopt(hold->listen_fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) == 0 && listen(hold->listen_fd, 1) == 0;
     int code = ok ? 0 : error_set(err, -errno, "failed to make the socket '%s': %s", path, strerror(errno));
     free(dir);
+    if (!made) { // what is there is somebody else's
+        free(hold->path);
+        free(hold);
+        return code;
+    }
     if (code)
         image_hold_free(hold);
     else
