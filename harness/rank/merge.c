@@ -241,7 +241,11 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
     int rc = scan_open(shard, &shard_store, err);
     if (rc) // locked by somebody or damaged meanwhile: the others are merged
         return rc == -ENOSPC || rc == -EBUSY ? -EBADMSG : rc;
-    store_get_int(store, &last, NULL, "SELECT coalesce(max(id), 0) FROM process", "");
+    rc = store_get_int(store, &last, err, "SELECT coalesce(max(id), 0) FROM process", "");
+    if (rc) {
+        store_close(shard_store);
+        return error_set(err, -ENOSPC, "failed to read '%s' again, into which the shards go", store_path(store));
+    }
     const struct shard_place place = {.recording_id = 1,
                                       .process_first = node->process_first ? node->process_first : last + 1,
                                       .shift_ns = merge_shift_of(result, node),
