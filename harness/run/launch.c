@@ -239,8 +239,7 @@ void launch_argv_free(char **argv)
 
 // --- the environment ------------------------------------------------------------------------------
 
-void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec,
-                                   const struct launch *launch)
+void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec, const struct launch *launch)
 {
     const struct plan_side *side = spec->side;
     for (int i = 0; i < side->env_count; i++)
@@ -392,11 +391,11 @@ static int launch_see_calls(const struct launch_spec *spec, struct launch *launc
     if (!spec->finds_steps || !plan_step_is_symbol(spec->workload->step))
         return 0;
     struct native_calls_opts opts = {.symbol = spec->workload->step,
-                              .steps = launch->reader,
-                              .pids = &launch->pid,
-                              .pid_count = 1,
-                              .holds = true,
-                              .control_ppm = spec->control_ppm};
+                                     .steps = launch->reader,
+                                     .pids = &launch->pid,
+                                     .pid_count = 1,
+                                     .holds = true,
+                                     .control_ppm = spec->control_ppm};
     return native_calls_start(&opts, &launch->calls, err);
 }
 

@@ -90,7 +90,6 @@ static int ab_check_again(struct plan **plan, struct error *err)
     return 0;
 }
 
-// The plan that the options ask for; NULL plan with --resume.
 // What --mount names, on top of the plan's, into each side that is an image.
 static int ab_add_mounts(struct plan *plan, const char *list, struct error *err)
 {
@@ -110,6 +109,7 @@ static int ab_add_mounts(struct plan *plan, const char *list, struct error *err)
     return any ? 0 : error_set(err, -EINVAL, "--mount puts files into container images, and no side is one");
 }
 
+// The plan that the options ask for; NULL plan with --resume.
 static int ab_plan(const struct ab_values *values, const struct options_rest *rest,
                    struct plan **ret_plan, struct error *err)
 {
