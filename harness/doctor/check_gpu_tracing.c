@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "harness/contain/inject.h"
 #include "harness/doctor/check.h"
-#include "harness/run/inject.h"
 
 enum { GPU_TRACING_ASK_S = 10, GPU_TRACING_CUPTI_MIN = 18 }; // 11.8, the first version that is known, is API 18
 

@@ -16,14 +16,14 @@
 #include "common/environment.h"
 #include "common/proc.h"
 #include "common/strings.h"
+#include "harness/contain/inject.h"
+#include "harness/contain/keeper.h"
+#include "harness/contain/process.h"
+#include "harness/contain/python_steps.h"
+#include "harness/contain/tree.h"
 #include "harness/doctor/check.h"
 #include "harness/image/hold.h"
 #include "harness/image/image.h"
-#include "harness/run/inject.h"
-#include "harness/run/keeper.h"
-#include "harness/run/process.h"
-#include "harness/run/python_steps.h"
-#include "harness/run/tree.h"
 
 enum { CHECK_HELLO_S = 60, CHECK_PYTHON_S = 60, CHECK_REMOVE_S = 10, CHECK_TAIL_BYTES = 600 };
 #define CHECK_SHM_BYTES_MIN (INT64_C(1) << 30)

@@ -12,10 +12,10 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
+#include "harness/contain/host.h"
+#include "harness/contain/tree.h"
 #include "harness/doctor/check.h"
 #include "harness/fingerprint/limits.h"
-#include "harness/run/host.h"
-#include "harness/run/tree.h"
 
 enum { CHECK_PATIENCE_NS = 500000000 };
 

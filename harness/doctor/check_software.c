@@ -10,10 +10,10 @@
 #include "common/clock.h"
 #include "common/strings.h"
 #include "common/units.h"
+#include "harness/contain/host.h"
 #include "harness/doctor/check.h"
 #include "harness/fingerprint/gpu.h"
 #include "harness/gate/certificate.h"
-#include "harness/run/host.h"
 #include "harness/run/launch.h"
 
 static void check_launch_env_clear(struct launch_env *env)

@@ -13,8 +13,8 @@
 #include "common/clock.h"
 #include "common/strings.h"
 #include "common/vector.h"
+#include "harness/contain/process.h"
 #include "harness/rank/choose.h"
-#include "harness/run/process.h"
 #include "harness/run/shard.h"
 
 enum { MERGE_CPUS_MAX = INT16_MAX }; // as analyses keep them

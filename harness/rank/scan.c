@@ -14,7 +14,7 @@
 #include "common/proc.h"
 #include "common/strings.h"
 #include "common/vector.h"
-#include "harness/run/process.h"
+#include "harness/contain/process.h"
 
 int scan_open(const struct scan_shard *shard, struct store **ret, struct error *err)
 {

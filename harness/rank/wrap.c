@@ -22,8 +22,8 @@
 #include "common/environment.h"
 #include "common/log.h"
 #include "common/strings.h"
-#include "harness/run/inject.h"
-#include "harness/run/python_steps.h"
+#include "harness/contain/inject.h"
+#include "harness/contain/python_steps.h"
 #include "tracer/store/store.h"
 
 enum {

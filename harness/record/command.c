@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/environment.h"
-#include "harness/run/python_steps.h"
+#include "harness/contain/python_steps.h"
 
 enum { COMMAND_EXIT_UNSTARTED = 127 };
 

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include "common/error.h"
-#include "harness/run/inject.h"
+#include "harness/contain/inject.h"
 
 struct command {
     pid_t pid;
@@ -18,7 +18,7 @@ struct command {
     int status; // wait status
 };
 
-// Steps of a Python program that makes no step calls are found (harness/run/python_steps.h).
+// Steps of a Python program that makes no step calls are found (harness/contain/python_steps.h).
 struct command_find {
     const char *python_dir, *step; // step may be NULL
 };

@@ -17,7 +17,7 @@
 // What a process that becomes the command by itself is to have in its environment.
 struct recording_release {
     const char *steps_path; // value of UPGATE_STEPS, NULL: none
-    bool finds_steps;       // and steps are to be found (harness/run/python_steps.h)
+    bool finds_steps;       // and steps are to be found (harness/contain/python_steps.h)
     bool injects;           // its GPU side is to be recorded
 };
 

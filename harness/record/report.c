@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "common/units.h"
 #include "contracts/spool.h"
-#include "harness/run/inject.h"
+#include "harness/contain/inject.h"
 
 static const char *report_ending(const struct recording_result *result)
 {

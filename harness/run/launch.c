@@ -23,10 +23,10 @@
 #include "common/clock.h"
 #include "common/environment.h"
 #include "common/strings.h"
-#include "harness/run/host.h"
+#include "harness/contain/host.h"
+#include "harness/contain/process.h"
+#include "harness/contain/python_steps.h"
 #include "harness/run/launch_image.h"
-#include "harness/run/process.h"
-#include "harness/run/python_steps.h"
 
 enum {
     // Between two looks at the tree's memory, which take some 100 us: half of the launch's age, for the

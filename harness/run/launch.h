@@ -11,14 +11,14 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+#include "harness/contain/guardian.h"
+#include "harness/contain/inject.h"
+#include "harness/contain/keeper.h"
+#include "harness/contain/tree.h"
 #include "harness/image/hold.h"
 #include "harness/image/image.h"
 #include "harness/plan/plan.h"
-#include "harness/run/guardian.h"
-#include "harness/run/inject.h"
-#include "harness/run/keeper.h"
 #include "harness/run/machine.h"
-#include "harness/run/tree.h"
 #include "harness/steps/reader.h"
 #include "tracer/calls/calls.h"
 

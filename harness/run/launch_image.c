@@ -17,7 +17,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
-#include "harness/run/process.h"
+#include "harness/contain/process.h"
 
 enum {
     IMAGE_HELLO_S = 60,   // podman: 0.2 s on an idle machine

@@ -17,7 +17,7 @@
 #include "common/units.h"
 #include "common/vector.h"
 #include "contracts/skipped.h"
-#include "harness/run/host.h"
+#include "harness/contain/host.h"
 #include "harness/run/pair_internal.h"
 
 enum {

@@ -20,11 +20,11 @@
 #include "common/clock.h"
 #include "common/proc.h"
 #include "common/strings.h"
+#include "harness/contain/keeper.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "harness/fingerprint/maps.h"
 #include "harness/fingerprint/probe_source.h"
 #include "harness/fingerprint/read.h"
-#include "harness/run/keeper.h"
 
 #define PROBE_MARK "UPGATE-FINGERPRINT "
 

@@ -11,8 +11,8 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
-#include "harness/run/host.h"
-#include "harness/run/process.h"
+#include "harness/contain/host.h"
+#include "harness/contain/process.h"
 
 enum { SESSION_OUTPUT_TAIL_BYTES = 4096 };
 

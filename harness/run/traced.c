@@ -16,7 +16,7 @@
 #include "common/log.h"
 #include "common/units.h"
 #include "contracts/spool.h"
-#include "harness/run/host.h"
+#include "harness/contain/host.h"
 #include "harness/run/session_store.h"
 #include "harness/run/shard.h"
 #include "tracer/record/privileges.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/proc.h"
-#include "harness/run/resident.h"
+#include "harness/contain/resident.h"
 #include "tests/unit/runner.h"
 
 static char world[64];

@@ -19,10 +19,10 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
-#include "harness/run/guardian.h"
-#include "harness/run/keeper.h"
-#include "harness/run/process.h"
-#include "harness/run/tree.h"
+#include "harness/contain/guardian.h"
+#include "harness/contain/keeper.h"
+#include "harness/contain/process.h"
+#include "harness/contain/tree.h"
 #include "tests/unit/runner.h"
 
 #define TEST_MARK "/dev/shm/upgate-test-tree"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The guardian. Reads lines from a pipe whose other end only upgate holds: "+MARK", "-MARK", "bBASE", "q". End
 // of file without "q" means that upgate died. Writes nothing; acts on cgroups and processes.
-#include "harness/run/guardian.h"
+#include "harness/contain/guardian.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,9 +16,9 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
-#include "harness/run/keeper.h"
-#include "harness/run/process.h"
-#include "harness/run/tree.h"
+#include "harness/contain/keeper.h"
+#include "harness/contain/process.h"
+#include "harness/contain/tree.h"
 
 enum { GUARDIAN_MARKS_MAX = 8, GUARDIAN_MARK_BYTES = 256 }; // two launches at a time, and room
 

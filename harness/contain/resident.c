@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mappings of processes into kinds and files.
-#include "harness/run/resident.h"
+#include "harness/contain/resident.h"
 
 #include <stdlib.h>
 #include <string.h>

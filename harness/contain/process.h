@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts about processes from /proc, small and cheap. A process that is gone answers -1, never an error.
-#ifndef UPGATE_HARNESS_RUN_PROCESS_H
-#define UPGATE_HARNESS_RUN_PROCESS_H
+#ifndef UPGATE_HARNESS_CONTAIN_PROCESS_H
+#define UPGATE_HARNESS_CONTAIN_PROCESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine, from /proc and /sys. Everything here is optional: what cannot be read is -1 or null.
-#include "harness/run/host.h"
+#include "harness/contain/host.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library that traces the GPU side (tracer/inject): where it lies, and the environment that has the driver, NCCL and
 // NVTX load it into a program that is started. A profiler of the user's is left alone.
-#ifndef UPGATE_HARNESS_RUN_INJECT_H
-#define UPGATE_HARNESS_RUN_INJECT_H
+#ifndef UPGATE_HARNESS_CONTAIN_INJECT_H
+#define UPGATE_HARNESS_CONTAIN_INJECT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the processes of a launch hold in memory, by what is mapped: /proc/PID/smaps, summed. The kernel holds the mmap lock of a
 // process that is asked: only of trees that stand still.
-#ifndef UPGATE_HARNESS_RUN_RESIDENT_H
-#define UPGATE_HARNESS_RUN_RESIDENT_H
+#ifndef UPGATE_HARNESS_CONTAIN_RESIDENT_H
+#define UPGATE_HARNESS_CONTAIN_RESIDENT_H
 
 #include <stddef.h>
 #include <stdint.h>

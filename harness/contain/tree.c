@@ -2,7 +2,7 @@
 // The process tree of one launch. Reads and writes cgroup files, or /proc and signals where there are
 // no cgroups. Measured on Linux 6.18, 2 cores: writing cgroup.freeze takes 11 us and the tree is
 // stopped 2 us later, so a turn costs far less than the 20 ms block it separates.
-#include "harness/run/tree.h"
+#include "harness/contain/tree.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "common/clock.h"
 #include "common/proc.h"
 #include "common/strings.h"
-#include "harness/run/process.h"
+#include "harness/contain/process.h"
 
 enum {
     TREE_PROCESSES_MAX = 4096, // of one launch; more are still frozen and killed by the cgroup

@@ -3,8 +3,8 @@
 // every process that descends from the launch is a descendant of its keeper, whatever it did to hide, and nobody
 // else is: what upgate ends is known by descent. It waits for the root in upgate's place, and ends what is left
 // when upgate lets go of it or dies. It costs nothing while the launch runs: it sleeps in poll(2). One owner thread.
-#ifndef UPGATE_HARNESS_RUN_KEEPER_H
-#define UPGATE_HARNESS_RUN_KEEPER_H
+#ifndef UPGATE_HARNESS_CONTAIN_KEEPER_H
+#define UPGATE_HARNESS_CONTAIN_KEEPER_H
 
 #include <stdbool.h>
 #include <sys/resource.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine: which CPUs the sides run on, what identifies it for calibration certificates, and the
 // covariates of a launch (load, pressure, steal, frequency, throttling, foreign CPU use).
-#ifndef UPGATE_HARNESS_RUN_HOST_H
-#define UPGATE_HARNESS_RUN_HOST_H
+#ifndef UPGATE_HARNESS_CONTAIN_HOST_H
+#define UPGATE_HARNESS_CONTAIN_HOST_H
 
 #include <jansson.h>
 #include <sched.h>

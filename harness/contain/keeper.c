@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The keeper. Writes two messages to its socket, the pid of the root and how it ended, and reads nothing but the end
 // of file: upgate has let go, or is dead.
-#include "harness/run/keeper.h"
+#include "harness/contain/keeper.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,8 +15,8 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
-#include "harness/run/process.h"
-#include "harness/run/tree.h"
+#include "harness/contain/process.h"
+#include "harness/contain/tree.h"
 
 enum {
     KEEPER_PATIENCE_S = 5, // for processes that SIGKILL does not end at once: the disk is slow

@@ -2,15 +2,15 @@
 // The process tree of one launch: contained, frozen, thawed, measured, killed as a whole. Three means,
 // the best that the machine allows: a cgroup v2 (freeze, kill, CPU time), the v1 freezer, or signals
 // to every process whose environment carries the launch's mark. One owner thread.
-#ifndef UPGATE_HARNESS_RUN_TREE_H
-#define UPGATE_HARNESS_RUN_TREE_H
+#ifndef UPGATE_HARNESS_CONTAIN_TREE_H
+#define UPGATE_HARNESS_CONTAIN_TREE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "common/error.h"
-#include "harness/run/resident.h"
+#include "harness/contain/resident.h"
 
 enum tree_means { TREE_MEANS_CGROUP2, TREE_MEANS_FREEZER1, TREE_MEANS_SIGNALS };
 

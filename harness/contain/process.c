@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts about processes from /proc, and what the guardian and the keepers share.
-#include "harness/run/process.h"
+#include "harness/contain/process.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -2,8 +2,8 @@
 // The guardian: a small process of its own session that outlives upgate. When upgate dies without a
 // word (kill -9, a crash), it thaws and kills every launch and removes cgroups and shared memory, so
 // that nothing stays frozen or alive. It costs nothing while upgate lives: it sleeps in read(2).
-#ifndef UPGATE_HARNESS_RUN_GUARDIAN_H
-#define UPGATE_HARNESS_RUN_GUARDIAN_H
+#ifndef UPGATE_HARNESS_CONTAIN_GUARDIAN_H
+#define UPGATE_HARNESS_CONTAIN_GUARDIAN_H
 
 #include "common/error.h"
 

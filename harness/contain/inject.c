@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the library of the GPU side lies, and the environment that loads it. Reads the own program's place and the environment;
 // writes the environment of a child only.
-#include "harness/run/inject.h"
+#include "harness/contain/inject.h"
 
 #include <errno.h>
 #include <libgen.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The environment in which Python programs find our package, and in which those that make no step calls have their
 // steps found (tracer/python/start).
-#ifndef UPGATE_HARNESS_RUN_PYTHON_STEPS_H
-#define UPGATE_HARNESS_RUN_PYTHON_STEPS_H
+#ifndef UPGATE_HARNESS_CONTAIN_PYTHON_STEPS_H
+#define UPGATE_HARNESS_CONTAIN_PYTHON_STEPS_H
 
 // Where `import upgate` is found: beside the running program (build tree or installed). The caller frees; NULL with errno
 // where the own program cannot be found.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Environment variables of Python programs whose steps are found. Writes the environment of a child only.
-#include "harness/run/python_steps.h"
+#include "harness/contain/python_steps.h"
 
 #include <libgen.h>
 #include <limits.h>
