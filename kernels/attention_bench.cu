@@ -516,6 +516,12 @@ static void attention_check(struct bench *bench)
             shape.scores = flags & 2 ? KERNEL_SILU : KERNEL_SOFTMAX;
             attention_case_check(bench, &shape, 0, together);
         }
+    // More pairs than the last that run together (133 of 128 columns, 67 of 256, on 132 multiprocessors): both orders of tiles in one launch.
+    for (int together : {3, 7})
+        for (int dim = 128; dim <= 256 && !bench->quick; dim *= 2) {
+            const struct attention_shape shape = {KERNEL_SILU, KERNEL_BFLOAT16, true, false, dim, 4, 4, 40, 330, 330, true};
+            attention_case_check(bench, &shape, 0, together);
+        }
     for (int variant = 1; variant <= VARIANTS && !bench->quick; variant++)
         for (int dim = 64; dim <= 256; dim *= 2)
             for (int flags = dim == 256 ? 2 : 0; flags < 4; flags++) {
