@@ -79,7 +79,7 @@ static void guardian_main(int pipe_fd, const char *base) __attribute__((noreturn
 static void guardian_main(int pipe_fd, const char *base)
 {
     static char marks[GUARDIAN_MARKS_MAX][GUARDIAN_MARK_BYTES];
-    FILE *in = fdopen(process_detach("ug-guardian", pipe_fd), "r");
+    FILE *in = fdopen(process_detach("ug-guardian", pipe_fd, -1), "r");
     static char line[PATH_MAX + 2];
     bool quit = false;
     while (in && !quit && fgets(line, sizeof line, in)) {

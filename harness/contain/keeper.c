@@ -63,7 +63,8 @@ static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char 
     if (root == 0)
         keeper_root(self, child, arg);
     int told = root < 0 ? -errno : root;
-    fd = process_detach("ug-keeper", fd);
+    // Else the next upgate would take a group whose processes are ending by themselves for a dead one's, and end them.
+    fd = process_detach("ug-keeper", fd, gentle ? tree_base_lock_fd() : -1);
     sigset_t mask, none;
     sigemptyset(&none);
     sigemptyset(&mask);

@@ -129,7 +129,7 @@ int process_follow_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids,
 
 // --- a process of ours that outlives us -----------------------------------------------------------
 
-int process_detach(const char *name, int fd)
+int process_detach(const char *name, int fd, int lock)
 {
     setsid();
     prctl(PR_SET_NAME, name);
@@ -137,8 +137,12 @@ int process_detach(const char *name, int fd)
     for (int sig = 1; sig < NSIG; sig++)
         if (sig != SIGCHLD) // not for a moment: a child that ends while it is ignored is never heard of
             signal(sig, SIG_IGN);
+    if (lock >= 0) // above both of their places
+        lock = fcntl(lock, F_DUPFD_CLOEXEC, 5);
     dup2(fd, 3);
-    descriptors_close_from(4);
+    if (lock >= 0)
+        dup2(lock, 4);
+    descriptors_close_from(lock >= 0 ? 5 : 4);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++)
         dup2(null, i);

@@ -17,9 +17,9 @@ int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, i
 // lists of children, which leaves nobody out. Where that cannot be, process_find_tree().
 int process_follow_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, int max);
 
-// In a forked child that is to outlive us: a session of its own, deaf to signals, every descriptor closed but fd,
-// which becomes the one returned. The name must not hold ours: `pkill upgate` shall end upgate alone.
-int process_detach(const char *name, int fd);
+// In a forked child that is to outlive us: a session of its own, deaf to signals, every descriptor closed but fd, which
+// becomes the one returned, and lock (-1: none), which stays open until it ends. The name must not hold ours: `pkill upgate` shall end upgate alone.
+int process_detach(const char *name, int fd, int lock);
 // SIGKILL to the children of the caller until none is left, at most until the deadline. For a subreaper that is
 // everything that descends from it.
 void process_kill_children(int64_t deadline_ns);

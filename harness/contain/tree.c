@@ -314,6 +314,11 @@ enum tree_means tree_detect_telling(void (*before)(void *arg, const char *base),
     return TREE_MEANS_SIGNALS;
 }
 
+int tree_base_lock_fd(void)
+{
+    return tree_base_lock;
+}
+
 void tree_release_base(const char *base)
 {
     if (!base || !*base)

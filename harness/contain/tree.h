@@ -22,6 +22,8 @@ enum tree_means tree_detect(char **ret_base);
 // The same; before is told of a directory before it is made, so that a kill in between leaves none.
 enum tree_means tree_detect_telling(void (*before)(void *arg, const char *base), void *arg,
                                     char **ret_base);
+// What says that the group directory has an owner, for as long as any process has it open; -1: there is none.
+int tree_base_lock_fd(void);
 // Remove the group directory made by tree_detect (empty by then). NULL or "" is fine.
 void tree_release_base(const char *base);
 

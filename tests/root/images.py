@@ -380,21 +380,33 @@ def read(path):
         return b""
 
 
+def guardians_of(case):
+    return [int(path.split("/")[2]) for path in glob.glob("/proc/[0-9]*/comm") if read(path) == b"ug-guardian\n" and
+            case.mark.encode() in read(os.path.dirname(path) + "/environ")]
+
+
+def neighbour(case):
+    """Another upgate, which looks for what dead ones have left: what is being removed is not its business."""
+    case.finish(case.start("doctor"), clean=False)
+
+
 def test_killed_upgate_leaves_no_container(case):
     process = long_run(case)
     assert len(engine.containers()) == 2
     process.kill()
+    process.wait()
+    neighbour(case)
     case.finish(process)
     check_no_containers()
 
 
 def test_killed_with_its_guardian(case):
     process = long_run(case)
-    guardians = [int(path.split("/")[2]) for path in glob.glob("/proc/[0-9]*/comm") if read(path) == b"ug-guardian\n" and
-                 case.mark.encode() in read(os.path.dirname(path) + "/environ")]
+    guardians = guardians_of(case)
     for pid in guardians + [process.pid]:
         os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=30)
+    neighbour(case)
     assert guardians
     check_no_containers()
     for path in glob.glob("/dev/shm/upgate-%d-*" % process.pid):  # what a guardian would have done
