@@ -134,7 +134,8 @@ def test_several_functions_of_one_name(case):
 
 
 def test_a_function_that_is_called_too_often(case):
-    program(case, "tiny", "symbol:serve::tiny", count=400000, us=0, gate=WHOLE)
+    """As long as the others take: a program of 3 ms is judged by who else was on the CPU."""
+    program(case, "tiny", "symbol:serve::tiny", count=100000000, us=0, gate=WHOLE)
     check_whole(case, "is called more than 25000 times a second")
 
 
