@@ -242,6 +242,47 @@ TEST(a_neighbour_who_stays_makes_a_straggler_and_passers_by_do_not)
     story_close(&job.story);
 }
 
+// Ranks `from` and from + 1 share a CPU and take turns of 2.5 ms on it, the others have one each. Who begins changes every `turns` steps.
+static void job_shared(struct job *job, int count, int from, int turns)
+{
+    job_open(job, count, count);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, compute[RANKS_MOST] = {5, 5, 5, 5};
+        int first = from + (i / turns) % 2, second = from + from + 1 - first;
+        compute[first] = 7.5;
+        compute[second] = 10;
+        job_step(job, count, at, compute);
+        const double off[3][2] = {{2.5, 5}, {0, 2.5}, {5, 7.5}};
+        for (int k = 0; k < 3; k++)
+            story_gap(&job->story, (struct story_gap){.thread = job->main[k ? second : first], .out = at + off[k][0], .in = at + off[k][1],
+                                                      .flags = UG_GAP_PREEMPTED, .next = job->main[k ? first : second],
+                                                      .before = job->main[k ? first : second], .python = "main@/x/ddp.py:30"});
+        for (int rank = 0; rank < count; rank++)
+            job_runs(job, rank, at, at + 5, "main@/x/ddp.py:30");
+    }
+    story_analyse(&job->story);
+}
+
+TEST(two_ranks_on_one_cpu_take_turns_and_none_is_late)
+{
+    struct job job; // always the same one goes second
+    job_shared(&job, 2, 0, STEPS);
+    CHECK(story_find(&job.story, "straggler") == NULL);
+    CHECK_STR(story_top(&job.story)->cause, "cpu_contention");
+    story_close(&job.story);
+}
+
+TEST(two_of_four_ranks_on_one_cpu_are_late)
+{
+    struct job job;
+    job_shared(&job, 4, 2, 1);
+    const struct stall *late = story_find(&job.story, "straggler");
+    CHECK(late != NULL);
+    CHECK(late->rank == 2 || late->rank == 3);
+    CHECK_STR(late->what, "other programs take the CPU, in main (ddp.py)");
+    story_close(&job.story);
+}
+
 // A machine on which each ms on the CPU takes three, and ranks that sleep alike: rank 1 does a tick more.
 static void job_crowded(struct job *job, const char *more, const char *user)
 {

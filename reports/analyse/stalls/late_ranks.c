@@ -2,8 +2,8 @@
 // Which rank is late beyond chance. In a clean run each rank is waited for now and then, and about as long as the others; how much
 // that varies is measured on the recording itself: the window is cut into blocks, in each of them the time for which a rank was
 // waited for is set against the others' mean, and a rank is named when the mean over the blocks is several of its standard errors.
-// What the machine's neighbours took from a rank's thread is no fault of the rank's, unless one of them is there all the time. One
-// cause of its own that explains its lateness, such as a disk, is evidence enough, however seldom it strikes.
+// What others took from a rank's thread, by turns on its CPU, is no fault of the rank's, unless neighbours that are there all the time
+// took most of it. One cause of its own that explains its lateness, such as a disk, is evidence enough, however seldom it strikes.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +16,22 @@
 // Student's t with 23 degrees of freedom exceeds 4 with probability 0.0003: of 8 ranks one is named by chance in 420 clean recordings.
 static const double late_errors = 4;
 static const double late_share = 0.01;     // of the window: what costs less is not worth a line
-// A neighbour is a reason where it takes turns in half of the blocks: who passes by is in fewer. Beside a clean job of two ranks on two
-// CPUs, with a test suite, a build and a program that never sleeps, nobody was in more than 7 of 24.
+// A neighbour is there all the time who takes turns in half of the blocks. Beside clean jobs of two ranks on two CPUs, with this project's
+// tests and three programs that never sleep, one of those was in 14, but had a sixth of the turns: by themselves all of them have less
+// than half, where the job's own ranks share a CPU.
 enum { LATE_STEADY_BLOCKS = LATE_BLOCKS / 2 };
 
 struct late_row { // of a rank
     struct trace_window *spans;
-    size_t span_count;
-    double late[LATE_BLOCKS], taken[LATE_BLOCKS]; // waited for; of it off the CPU for others
+    uint32_t *waiters; // of each span the row that waited first
+    size_t span_count, waiter_count;
+    double late[LATE_BLOCKS], taken[LATE_BLOCKS]; // waited for; of it by turns of others on its CPU
     double late_ns;
-    uint32_t *taken_by; // of each process a bit for each block in which it had the CPU meanwhile
+};
+
+struct late_turns { // of a process, on the CPU that a rank waited for
+    int64_t ns;
+    uint32_t blocks; // a bit for each
 };
 
 struct late_search {
@@ -48,21 +54,23 @@ static void late_spans(struct late_search *search)
             begin = before->end;
         if (begin >= end)
             continue;
-        if (before && begin == before->end)
+        if (before && begin == before->end) {
             before->end = end;
-        else
+        } else {
             vector_push(row->spans, row->span_count, ((struct trace_window){begin, end}));
+            vector_push(row->waiters, row->waiter_count, late->waiter);
+        }
     }
 }
 
-static void late_spread(const struct late_search *search, int64_t begin, int64_t end, double *blocks)
+static void late_spread(const struct late_search *search, int64_t begin, int64_t end, double share, double *blocks)
 {
     double length = (double)(search->end - search->begin) / LATE_BLOCKS;
     for (int i = (int)((double)(begin - search->begin) / length); i < LATE_BLOCKS && i >= 0; i++) {
         int64_t from = search->begin + (int64_t)(length * i), to = search->begin + (int64_t)(length * (i + 1));
         if (from >= end)
             break;
-        blocks[i] += (double)parts_overlap(begin, end, from, to);
+        blocks[i] += share * (double)parts_overlap(begin, end, from, to);
     }
 }
 
@@ -72,28 +80,55 @@ static int late_block(const struct late_search *search, int64_t at)
     return block < 0 ? 0 : block < LATE_BLOCKS ? block : LATE_BLOCKS - 1;
 }
 
-// A span goes into its blocks, and what others took of it from the rank's thread.
-static void late_blocks(struct late_search *search, size_t index)
+// When both were last let go by a collective before `at`; `at`: that is not known.
+static int64_t late_parted(const struct late_search *search, size_t index, uint32_t waiter, int64_t at)
+{
+    const struct ranks *ranks = search->ranks;
+    const struct rank_row *both[] = {&ranks->rows[index], &ranks->rows[waiter]};
+    int64_t parted = INT64_MIN;
+    for (size_t i = 0; i < 2 && !ranks->nccl; i++) {
+        const struct trace_window *waits = ranks->waits + both[i]->wait_first;
+        size_t next = search_first(middle, both[i]->wait_count, waits[middle].end > at);
+        if (next && waits[next - 1].end > parted)
+            parted = waits[next - 1].end;
+    }
+    return parted < search->begin ? at : parted;
+}
+
+// For how long the rank waited for a CPU in [begin, end). by: of each process the turns that it had of that; NULL ok.
+static int64_t late_queued(const struct late_search *search, size_t index, int64_t begin, int64_t end, struct late_turns *by)
 {
     const struct work *work = search->work;
+    int64_t queued = 0;
+    uint32_t last, first = parts_range(work, search->ranks->rows[index].thread, begin, end, &last);
+    for (uint32_t k = first; k < last; k++) {
+        const struct part *part = &work->parts[k];
+        int64_t ns = part->cause == CAUSE_CPU_CONTENTION ? parts_overlap(part->begin, part->end, begin, end) : 0;
+        queued += ns;
+        if (!ns || !by || part->culprit == TRACE_NONE)
+            continue;
+        struct late_turns *one = &by[work->trace->threads[part->culprit].process];
+        one->ns += ns;
+        one->blocks |= 1U << late_block(search, part->begin > begin ? part->begin : begin);
+    }
+    return queued;
+}
+
+// A span goes into its blocks, and what others took of it from the rank: the turns that it waited for a CPU since the last collective,
+// also before anybody waited for it, beyond those of who came first.
+static void late_blocks(struct late_search *search, size_t index)
+{
     struct late_row *row = &search->rows[index];
-    uint32_t thread = search->ranks->rows[index].thread;
-    row->taken_by = xcalloc(work->trace->process_count + 1, sizeof *row->taken_by);
     for (size_t i = 0; i < row->span_count; i++) {
         const struct trace_window *span = &row->spans[i];
-        late_spread(search, span->begin, span->end, row->late);
-        row->late_ns += (double)(span->end - span->begin);
-        uint32_t last, first = parts_range(work, thread, span->begin, span->end, &last);
-        for (uint32_t k = first; k < last; k++) {
-            const struct part *part = &work->parts[k];
-            int64_t begin = part->begin > span->begin ? part->begin : span->begin;
-            int64_t end = part->end < span->end ? part->end : span->end;
-            if (part->cause != CAUSE_CPU_CONTENTION || begin >= end)
-                continue;
-            late_spread(search, begin, end, row->taken);
-            if (part->culprit != TRACE_NONE)
-                row->taken_by[work->trace->threads[part->culprit].process] |= 1U << late_block(search, begin);
-        }
+        int64_t parted = late_parted(search, index, row->waiters[i], span->begin);
+        double length = (double)(span->end - span->begin);
+        double taken = (double)(late_queued(search, index, parted, span->end, NULL) -
+                                late_queued(search, row->waiters[i], parted, span->begin, NULL));
+        late_spread(search, span->begin, span->end, 1, row->late);
+        if (taken > 0)
+            late_spread(search, span->begin, span->end, taken < length ? taken / length : 1, row->taken);
+        row->late_ns += length;
     }
 }
 
@@ -155,12 +190,24 @@ static bool late_explained(const struct late_rank *one)
            one->deed_ns * 2 >= one->total_ns;
 }
 
-static bool late_has_neighbour(const struct late_search *search, const struct late_row *row)
+// Two ranks on one CPU take turns, and who goes second is late: that is no fault of either. A neighbour is who does not wait himself.
+static bool late_has_neighbour(const struct late_search *search, size_t index)
 {
-    for (size_t i = 0; i < search->work->trace->process_count; i++)
-        if (__builtin_popcount(row->taken_by[i]) >= LATE_STEADY_BLOCKS)
-            return true;
-    return false;
+    const struct late_row *row = &search->rows[index];
+    size_t count = search->work->trace->process_count;
+    struct late_turns *by = xcalloc(count + 1, sizeof *by);
+    int64_t queued = 0, steady = 0;
+    for (size_t i = 0; i < row->span_count; i++) {
+        int64_t parted = late_parted(search, index, row->waiters[i], row->spans[i].begin);
+        struct late_turns *first = &by[search->ranks->rows[row->waiters[i]].process], before = *first;
+        queued += late_queued(search, index, parted, row->spans[i].end, by);
+        *first = before;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (i != search->ranks->rows[index].process && __builtin_popcount(by[i].blocks) >= LATE_STEADY_BLOCKS)
+            steady += by[i].ns;
+    free(by);
+    return steady > 0 && steady * 2 >= queued;
 }
 
 static void late_judge(struct late_search *search, size_t index, struct late_ranks *ret)
@@ -175,7 +222,7 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
                             .waiter = index == 0, .cause = CAUSE_COUNT};
     late_why(search->ranks, search->work, search->begin, search->end, &one);
     bool often = errors >= late_errors && own >= least;
-    bool neighbours = errors_all >= late_errors && late_has_neighbour(search, row);
+    bool neighbours = errors_all >= late_errors && late_has_neighbour(search, index);
     if (!often && !neighbours && !late_explained(&one))
         return;
     if (!often && neighbours)
@@ -202,7 +249,7 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
         qsort(ret_late->list, ret_late->count, sizeof *ret_late->list, late_by_cost);
     for (size_t i = 0; i < ranks->row_count; i++) {
         free(search.rows[i].spans);
-        free(search.rows[i].taken_by);
+        free(search.rows[i].waiters);
     }
     free(search.rows);
 }
