@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/parallel.h"
 #include "common/strings.h"
 #include "common/vector.h"
 #include "harness/contain/process.h"
@@ -42,8 +43,14 @@ static struct merge_node *merge_node_of(struct merge_result *result, const struc
     return NULL;
 }
 
+static void merge_read_cpus(void *chosen, size_t index)
+{
+    scan_cpus(((struct scan_shard **)chosen)[index]);
+}
+
 static void merge_find_nodes(struct merge_result *result)
 {
+    parallel_each(result->chosen_count, merge_read_cpus, result->chosen);
     for (size_t i = 0; i < result->chosen_count; i++) {
         const struct scan_shard *shard = result->chosen[i];
         int64_t error_ns = merge_error_of(shard);
@@ -341,7 +348,7 @@ static int merge_scan(const struct merge_opts *opts, struct merge_result *ret, s
     enum { WAIT_NS = 200000000, WAITS_MAX = 50 };
     for (int waits = 0;; waits++) {
         bool ending = false;
-        int rc = scan_dir(opts->dir, &ret->scan, err);
+        int rc = scan_dir(opts->dir, opts->visitor, &ret->scan, err);
         for (size_t i = 0; i < ret->scan.count; i++)
             ending |= ret->scan.shards[i].ending;
         if (rc || !ending || waits == WAITS_MAX)
@@ -351,6 +358,13 @@ static int merge_scan(const struct merge_opts *opts, struct merge_result *ret, s
     }
 }
 
+int merge_find(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
+{
+    *ret = (struct merge_result){.restart = -1};
+    int rc = merge_scan(opts, ret, err);
+    return rc ? rc : choose_shards(opts->run, opts->restart, opts->dir, ret, err);
+}
+
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
 {
     struct stat info;
@@ -358,9 +372,7 @@ int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct er
     *ret = (struct merge_result){.restart = -1};
     if (stat(opts->path, &info) == 0)
         return error_set(err, -EINVAL, "'%s' exists already; name another file with -o", opts->path);
-    int rc = merge_scan(opts, ret, err);
-    if (rc == 0)
-        rc = choose_shards(opts->run, opts->restart, opts->dir, ret, err);
+    int rc = merge_find(opts, ret, err);
     if (rc)
         return rc;
     merge_find_nodes(ret);

@@ -19,6 +19,7 @@ struct merge_opts {
     int64_t restart;          // -1: the last one
     const char *command_line; // of upgate, JSON array
     bool dry_run;             // all checks, no store
+    const struct scan_visitor *visitor; // NULL ok
 };
 
 struct merge_rank { // that is missing, or there twice
@@ -51,6 +52,9 @@ struct merge_result {
     int64_t steps, bytes;       // steps of the rank that made most; bytes of the shards
 };
 
+// Which shards there are, and which of them are of that run and restart: chosen, by rank. Of opts dir, run and restart count. Returns as
+// merge_run, of which it is the first half.
+int merge_find(const struct merge_opts *opts, struct merge_result *ret, struct error *err);
 // 0, ranks may be missing. -EINVAL: no shards, several runs, a rank that is there twice, shards of jobs of different sizes: nothing is
 // written, and *ret has what is known. Else -errno. merge_free in any case.
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/parallel.h"
 #include "common/proc.h"
 #include "common/strings.h"
 #include "common/vector.h"
@@ -54,8 +55,9 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT r.begin_ns, r.end_ns, r.threshold_ns, r.sample_hz, u.started_wall_ns, u.writer_pid, u.writer_start, "
-        "(SELECT max(at_ns) FROM counter) AS counter_ns, (SELECT max(in_ns) FROM gap) AS gap_ns, (SELECT max(at_ns) FROM sample) AS sample_ns, "
-        "(SELECT max(cpu) FROM sample), (SELECT max(coalesce(max(cpu_in), 0), coalesce(max(cpu_out), 0)) FROM gap) FROM recording r, run u ORDER BY r.id LIMIT 1",
+        "CASE WHEN r.end_ns IS NULL THEN (SELECT max(at_ns) FROM counter) END AS counter_ns, "
+        "CASE WHEN r.end_ns IS NULL THEN (SELECT max(in_ns) FROM gap) END AS gap_ns, "
+        "CASE WHEN r.end_ns IS NULL THEN (SELECT max(at_ns) FROM sample) END AS sample_ns FROM recording r, run u ORDER BY r.id LIMIT 1",
         "");
     if (!stmt)
         return err->code;
@@ -75,9 +77,6 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
     for (int column = 7; column < 10 && !shard->ended; column++)
         if (sqlite3_column_int64(stmt, column) > shard->end_ns)
             shard->end_ns = sqlite3_column_int64(stmt, column);
-    for (int column = 10; column < 12; column++)
-        if (sqlite3_column_int64(stmt, column) >= shard->cpus && sqlite3_column_int64(stmt, column) < INT16_MAX)
-            shard->cpus = sqlite3_column_int64(stmt, column) + 1;
     rc = store_step_end(store, stmt, err);
     if (rc == 0 && shard->end_ns <= shard->begin_ns)
         rc = error_set(err, -ENODATA, "'%s' is empty: its recorder was ended before it had recorded anything", shard->path);
@@ -99,9 +98,17 @@ static bool scan_is_ending(const struct scan_shard *shard)
     return shard->alive && (shard->pid <= 0 || shard->pid > INT32_MAX || proc_stat_of((pid_t)shard->pid, &worker) || proc_stat_ended(&worker));
 }
 
+struct scan_work {
+    struct scan_shard *shards;
+    const struct scan_visitor *visitor;
+};
+
 // What the row of it says; a failure stays with it.
-static void scan_read(struct scan_shard *shard)
+static void scan_read(void *arg, size_t index)
 {
+    const struct scan_work *work = arg;
+    const struct scan_visitor *visitor = work->visitor;
+    struct scan_shard *shard = &work->shards[index];
     struct error err = {0};
     struct store *store = NULL;
     struct stat info;
@@ -113,11 +120,26 @@ static void scan_read(struct scan_shard *shard)
         rc = scan_read_identity(store, shard, &err);
     if (rc == 0)
         rc = scan_read_times(store, shard, &err);
-    store_close(store);
     if (rc)
         shard->why = xstrdup(err.text);
     else
         shard->ending = scan_is_ending(shard);
+    if (rc == 0 && visitor && (!visitor->run || strcmp(visitor->run, shard->run) == 0))
+        visitor->visit(visitor->arg, shard, index, store);
+    store_close(store);
+}
+
+void scan_cpus(struct scan_shard *shard)
+{
+    struct error err = {0};
+    struct store *store = NULL;
+    int64_t last = -1;
+    if (scan_open(shard, &store, &err) == 0 &&
+        store_get_int(store, &last, &err,
+                      "SELECT max((SELECT coalesce(max(cpu), -1) FROM sample), (SELECT max(coalesce(max(cpu_in), -1), coalesce(max(cpu_out), -1)) FROM gap))",
+                      "") == 0)
+        shard->cpus = last < INT16_MAX ? last + 1 : 0;
+    store_close(store);
 }
 
 // "0-13.db", "0-13.2.db", "0-13.why".
@@ -186,7 +208,7 @@ static int scan_by_name(const void *left, const void *right)
     return strcmp(a->path, b->path);
 }
 
-int scan_dir(const char *dir, struct scan *ret, struct error *err)
+int scan_dir(const char *dir, const struct scan_visitor *visitor, struct scan *ret, struct error *err)
 {
     struct scan scan = {0};
     char *real = realpath(dir, NULL);
@@ -208,8 +230,10 @@ int scan_dir(const char *dir, struct scan *ret, struct error *err)
         rc = error_set(err, -EINVAL, "no shards in '%s': `upgate rank -o %s -- COMMAND…` in front of each worker makes them", dir, dir);
     if (scan.count)
         qsort(scan.shards, scan.count, sizeof *scan.shards, scan_by_name);
-    for (size_t i = 0; i < scan.count && rc == 0; i++)
-        scan_read(&scan.shards[i]);
+    if (rc == 0 && visitor)
+        visitor->begin(visitor->arg);
+    if (rc == 0)
+        parallel_each(scan.count, scan_read, &(struct scan_work){scan.shards, visitor});
     if (rc)
         scan_free(&scan);
     else

@@ -27,7 +27,8 @@ struct scan_shard {
     bool ended;                  // in order
     bool alive;                  // its recorder lives, on this node
     bool ending;                 // the worker has ended, as far as can be told, and its recorder writes the end
-    int64_t started_wall_ns, bytes, cpus;
+    int64_t started_wall_ns, bytes;
+    int64_t cpus;                // one behind the last that it saw; scan_cpus
 };
 
 struct scan {
@@ -35,10 +36,21 @@ struct scan {
     size_t count;
 };
 
-// dir: with directories of runs in it, or that of one run. -EINVAL: there is no such directory, or no shard in it.
-int scan_dir(const char *dir, struct scan *ret, struct error *err);
+// Who reads more of the shards while they are open for the scan.
+struct scan_visitor {
+    const char *run;                       // only shards of this one; NULL: all
+    void (*begin)(void *arg);              // a scan begins, perhaps not the first
+    // Of each shard that can be read, by any of several threads. index: in scan.shards. May set shard->why.
+    void (*visit)(void *arg, struct scan_shard *shard, size_t index, struct store *store);
+    void *arg;
+};
+
+// dir: with directories of runs in it, or that of one run. visitor: NULL ok. -EINVAL: there is no such directory, or no shard in it.
+int scan_dir(const char *dir, const struct scan_visitor *visitor, struct scan *ret, struct error *err);
 void scan_free(struct scan *scan); // {0} ok
 
+// Fills the shard's cpus: reads all of its waits and samples. 0 where it cannot be read.
+void scan_cpus(struct scan_shard *shard);
 // Opened to be read, whatever it says of its rank. -errno in words.
 int scan_open(const struct scan_shard *shard, struct store **ret, struct error *err);
 

@@ -88,7 +88,7 @@ def one(folder, name):
         try:
             code = controller.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            check("%s: it ends" % name, False, rollout.decisions())
+            check("%s: it ends" % name, False, (rollout.status(), rollout.decisions(), new.alive() and new.stats(), controller.complaint(), load.finish()))
             return
         finally:
             over.set()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`upgate rank` in front of workers that are small: the worker is as it would be without, whatever becomes of its recorder; and `upgate
-merge` of shards that are missing, there twice, of several runs and restarts, cut short, of a newer version. Real recordings; skipped
+merge` and `query` of shards that are missing, there twice, of several runs and restarts, cut short, of a newer version. Real recordings; skipped
 where nothing can be recorded."""
 import os
 import shutil
@@ -296,6 +296,50 @@ def case_node_is_stored_once(folder):
         sum_of = sum(rig.rows(os.path.join(folder, "job", "0-%d.db" % rank), "SELECT count(*) FROM " + table)[0][0] for rank in range(3))
         assert base.execute("SELECT count(*) FROM " + table).fetchone()[0] == sum_of
     base.close()
+
+
+def case_query(folder):
+    """The same answer as SQLite gives shard by shard; of a rank that is missing or damaged nothing; the shards stay as they are."""
+    run = shards_of_a_job(folder)
+    paths = [os.path.join(run, "0-%d.db" % rank) for rank in range(3)]
+    before = [open(path, "rb").read() for path in paths]
+    gaps = [rig.rows(path, "SELECT in_ns - out_ns FROM gap") for path in paths]
+    code, document, stderr = rig.query(folder, "--map", "SELECT in_ns - out_ns AS ns FROM gap")
+    host = os.uname().nodename
+    assert code == 0 and stderr == "" and document["columns"] == ["rank", "node", "ns"], (code, document, stderr)
+    assert document["rows"] == [{"rank": rank, "node": host, "ns": ns} for rank in range(3) for ns, in gaps[rank]]
+    reduce = ["--reduce", "SELECT count(*) AS n, sum(ns) AS sum, avg(ns) AS mean FROM map WHERE rank > 0"]
+    wanted = [ns for rank in (1, 2) for ns, in gaps[rank]]
+    answers = [rig.query(folder, "--map", "SELECT in_ns - out_ns AS ns FROM gap", *reduce)[1]["rows"] for _ in range(3)]
+    assert answers == [[{"n": len(wanted), "sum": sum(wanted), "mean": sum(wanted) / len(wanted)}]] * 3, answers
+    many = "WITH RECURSIVE many (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM many WHERE i < 9999) SELECT i, i % 7 AS rank, 'x' || i AS t FROM many"
+    code, document, _ = rig.query(folder, "--map", many, "--reduce", "SELECT count(*) AS n, sum(i) AS i, count(DISTINCT t) AS t, max(rank) AS r FROM map")
+    assert (code, document["rows"]) == (0, [{"n": 30000, "i": 3 * 49995000, "t": 10000, "r": 6}]), document
+    table = rig.run(rig.UPGATE, "query", folder, "--map", "SELECT NULL AS none, 1.5 AS half, x'00ff' AS bytes, 'a\x1b[31m\tb' AS text")
+    assert table.stdout.splitlines()[1].split() == ["0", host, "-", "1.5", "(2", "bytes)", "a", "b"], table.stdout
+    for words, sentence in ((["--map", "DELETE FROM gap"], "--map is no SELECT"), (["--map", "ATTACH 'x.db' AS x"], "--map is no SELECT"),
+                            (["--map", "SELECT 1; DELETE FROM gap"], "several statements"), (["--map", "SELECT nowhere FROM gap"], "no such column: nowhere"),
+                            (["--map", "SELECT 1 AS a, 2 AS A"], "two columns 'A'"), (["--map", "-- nothing"], "--map is empty"),
+                            (["--map", "SELECT 1 AS a", "--reduce", "SELECT b FROM map"], "--reduce: no such column: b"),
+                            (["--map", "SELECT 1 AS a", "--reduce", "DROP TABLE map"], "--reduce is no SELECT"), ([], "--map wants a SELECT"),
+                            (["--map", "SELECT 1 AS a", "--job", "other"], "no run 'other'")):
+        code, document, stderr = rig.query(folder, *words)
+        assert (code, document) == (2, None) and sentence in stderr and stderr.count("\n") == 1, (words, code, document, stderr)
+    assert [open(path, "rb").read() for path in paths] == before and sorted(os.listdir(run)) == ["0-0.db", "0-1.db", "0-2.db"]
+
+    os.unlink(paths[1])
+    code, document, stderr = rig.query(folder, "--map", "SELECT count(*) AS n FROM gap")
+    assert code == 3 and [row["rank"] for row in document["rows"]] == [0, 2] and "rank 1 is missing: it has no shard" in stderr, (code, document, stderr)
+    with open(paths[1], "wb") as file: # its first pages are whole: rows come, and then an error
+        file.write(before[1])
+    rig.change(paths[1], "INSERT INTO gap (thread_id, out_ns, in_ns, state, flags) WITH RECURSIVE many (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM many "
+               "WHERE i < 60000) SELECT (SELECT max(id) FROM thread), i, i + 1, 1, 0 FROM many")
+    with open(paths[1], "r+b") as file:
+        file.seek(-4096 * 40, os.SEEK_END)
+        file.write(b"\xff" * 4096 * 40)
+    code, document, stderr = rig.query(folder, "--map", "SELECT in_ns - out_ns AS ns FROM gap", "--reduce", "SELECT rank, count(*) AS n FROM map GROUP BY 1")
+    assert code == 3 and [row["rank"] for row in document["rows"]] == [0, 2], (code, document, stderr)
+    assert document["missing"][0]["rank"] == 1 and "failed to read '%s'" % paths[1] in document["missing"][0]["why"], document["missing"]
 
 
 def main():

@@ -103,6 +103,12 @@ def merge(folder, store, *options):
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
+def query(folder, *options):
+    """Exit code, the document (None: none was printed), what stderr said."""
+    done = run(UPGATE, "query", folder, "--format", "json", *options)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
 def late(store):
     """Who is named by `upgate stalls`: (rank, host, what, share), and the document."""
     done = run(UPGATE, "stalls", store, "--all", "--format", "json")

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate query`: SQL over the shards of a job's ranks (harness/rank/query.h), printed as a table or as JSON.
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "common/strings.h"
+#include "common/vector.h"
+#include "contracts/exit_code.h"
+#include "harness/rank/query.h"
+#include "harness/verbs/command_line.h"
+#include "reports/render/text/json_text.h"
+#include "reports/render/text/screen.h"
+
+struct query_values {
+    const char *map, *reduce, *run;
+    uint64_t restart;
+    bool restart_given;
+    struct options_common common;
+};
+
+extern const struct verb verb_query;
+
+static const struct option_spec query_options[] = {
+    {"What is asked", 0, "map", OPTION_TEXT, "SELECT", NULL, NULL, "is run on each shard; docs/SCHEMA.md has its tables",
+     offsetof(struct query_values, map), 0, 0, 0},
+    {NULL, 0, "reduce", OPTION_TEXT, "SELECT", NULL, "all of it",
+     "is run on the table map: rank, node, and the columns of --map, a row for each row of each shard", offsetof(struct query_values, reduce), 0, 0, 0},
+    {"Which shards", 0, "job", OPTION_TEXT, "NAME", NULL, "the only one", "of several runs in DIR this one", offsetof(struct query_values, run), 0, 0, 0},
+    {NULL, 0, "restart", OPTION_UINT, "N", NULL, "the last one", "of a job that its launcher restarted, counted from 0",
+     offsetof(struct query_values, restart), 0, INT32_MAX, offsetof(struct query_values, restart_given)},
+    OPTIONS_COMMON(struct query_values, common, "FILE", "the rows go there, not to stdout", NULL),
+    {.name = NULL}};
+
+static const char *const query_usage[] = {"query DIR --map SELECT [--reduce SELECT] [--job NAME] [--restart N]", NULL};
+
+static const char *const query_examples[] = {
+    "upgate query shards --map 'SELECT count(*) AS steps, avg(dur_ns) / 1e6 AS ms FROM recorded_step'", "steps of each rank",
+    "upgate query shards --map 'SELECT dur_ns FROM recorded_step' --reduce 'SELECT node, avg(dur_ns) / 1e6 AS ms FROM map GROUP BY node ORDER BY ms DESC'",
+    "the slowest nodes first",
+    "upgate query shards --map 'SELECT sum(in_ns - out_ns) / 1e9 AS off_s FROM gap' --reduce 'SELECT rank, off_s FROM map ORDER BY off_s DESC LIMIT 5'",
+    "who was off its CPU most", "upgate query shards --format json --map 'SELECT * FROM thread_total' | jq '.rows[]'", "for a script", NULL};
+
+static const char query_exit_codes[] =
+    "  0  every rank of the job is in the answer\n"
+    "  2  usage, SQL that SQLite does not take or that is no SELECT, no shards, several runs in one directory\n"
+    "  3  answered, but ranks are missing\n"
+    "  4  operational failure: no permission, disk full\n";
+
+enum { QUERY_CELL_COLUMNS = 60 }; // on a terminal; what is longer is cut in its middle
+
+// --- JSON -----------------------------------------------------------------------------------------
+
+static json_t *query_json_value(sqlite3_stmt *rows, int column)
+{
+    double number;
+    switch (sqlite3_column_type(rows, column)) {
+    case SQLITE_NULL:
+        return json_null();
+    case SQLITE_INTEGER:
+        return json_integer(sqlite3_column_int64(rows, column));
+    case SQLITE_FLOAT:
+        number = sqlite3_column_double(rows, column);
+        return isfinite(number) ? json_real(number) : render_json_text(number > 0 ? "Inf" : "-Inf"); // JSON has none
+    case SQLITE_BLOB: {
+        struct strbuf hex = {0};
+        const unsigned char *bytes = sqlite3_column_blob(rows, column);
+        for (int i = 0; i < sqlite3_column_bytes(rows, column); i++)
+            strbuf_add(&hex, "%02x", bytes[i]);
+        json_t *text = json_string(hex.text ? hex.text : "");
+        strbuf_free(&hex);
+        return text;
+    }
+    default:
+        return render_json_text((const char *)sqlite3_column_text(rows, column));
+    }
+}
+
+static json_t *query_json_missing(const struct merge_result *shards)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < shards->missing_count; i++) {
+        json_t *item = json_pack("{si}", "rank", (int)shards->missing[i].rank);
+        json_object_set_new(item, "why", render_json_text(shards->missing[i].why));
+        json_array_append_new(list, item);
+    }
+    return list;
+}
+
+// A row at a time: there may be millions.
+static int query_print_json(struct query *query, FILE *out, struct error *err)
+{
+    const struct merge_result *shards = query_shards(query);
+    sqlite3_stmt *rows = query_rows(query);
+    int columns = sqlite3_column_count(rows), rc;
+    json_t *head = json_object(), *names = json_array();
+    for (int i = 0; i < columns; i++)
+        json_array_append_new(names, render_json_text(sqlite3_column_name(rows, i)));
+    json_object_set_new(head, "schema", json_string("upgate.query/1"));
+    json_object_set_new(head, "run", render_json_text(shards->run));
+    json_object_set_new(head, "restart", json_integer((json_int_t)shards->restart));
+    json_object_set_new(head, "ranks", json_integer(shards->ranks));
+    json_object_set_new(head, "missing", query_json_missing(shards));
+    json_object_set_new(head, "columns", names);
+    char *text = json_dumps(head, JSON_INDENT(1));
+    text[strlen(text) - 2] = 0; // the rows follow
+    fprintf(out, "%s,\n \"rows\": [", text);
+    free(text);
+    json_decref(head);
+    const char *between = "\n  ";
+    while ((rc = query_step(query, err)) > 0) {
+        json_t *row = json_object();
+        for (int i = 0; i < columns; i++)
+            json_object_set_new(row, sqlite3_column_name(rows, i), query_json_value(rows, i));
+        fputs(between, out);
+        json_dumpf(row, out, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        json_decref(row);
+        between = ",\n  ";
+    }
+    fputs("\n ]\n}\n", out);
+    return rc;
+}
+
+// --- a table --------------------------------------------------------------------------------------
+
+static char *query_cell(sqlite3_stmt *rows, int column, bool utf8, bool cut)
+{
+    char *text, *clean, *fit;
+    switch (sqlite3_column_type(rows, column)) {
+    case SQLITE_NULL:
+        return xstrdup("-");
+    case SQLITE_FLOAT:
+        return xasprintf("%.6g", sqlite3_column_double(rows, column));
+    case SQLITE_BLOB:
+        return xasprintf("(%d bytes)", sqlite3_column_bytes(rows, column));
+    default:
+        text = xstrdup((const char *)sqlite3_column_text(rows, column));
+        string_make_utf8(text, strlen(text));
+        clean = screen_clean(text, utf8);
+        free(text);
+        if (!cut)
+            return clean;
+        fit = screen_fit(clean, QUERY_CELL_COLUMNS, utf8);
+        free(clean);
+        return fit;
+    }
+}
+
+static void query_print_line(FILE *out, char *const *cells, const int *widths, const bool *right, int columns)
+{
+    struct strbuf line = {0};
+    for (int i = 0; i < columns; i++) {
+        if (i)
+            strbuf_add(&line, "  ");
+        screen_pad(&line, cells[i], i + 1 < columns || right[i] ? widths[i] : 0, right[i]);
+    }
+    fprintf(out, "%s\n", line.text ? line.text : "");
+    strbuf_free(&line);
+}
+
+static int query_print_table(struct query *query, FILE *out, struct error *err)
+{
+    sqlite3_stmt *rows = query_rows(query);
+    int columns = sqlite3_column_count(rows), rc;
+    bool utf8 = screen_locale_utf8(), cut = isatty(fileno(out));
+    char **cells = NULL;
+    size_t count = 0;
+    int *widths = xcalloc((size_t)columns, sizeof *widths);
+    bool *right = xcalloc((size_t)columns, sizeof *right); // numbers, all of the column
+    for (int i = 0; i < columns; i++) {
+        vector_push(cells, count, screen_clean(sqlite3_column_name(rows, i), utf8));
+        right[i] = true;
+    }
+    while ((rc = query_step(query, err)) > 0)
+        for (int i = 0; i < columns; i++) {
+            int type = sqlite3_column_type(rows, i);
+            right[i] &= type != SQLITE_TEXT && type != SQLITE_BLOB;
+            vector_push(cells, count, query_cell(rows, i, utf8, cut));
+        }
+    for (size_t i = 0; i < count; i++) {
+        int *width = &widths[i % (size_t)columns], needed = screen_columns(cells[i]);
+        *width = needed > *width ? needed : *width;
+    }
+    for (size_t i = 0; i < count && rc == 0; i += (size_t)columns)
+        query_print_line(out, &cells[i], widths, right, columns);
+    for (size_t i = 0; i < count; i++)
+        free(cells[i]);
+    free(cells);
+    free(widths);
+    free(right);
+    return rc;
+}
+
+// --- the verb -------------------------------------------------------------------------------------
+
+static int query_print(struct query *query, const struct options_common *common, struct error *err)
+{
+    FILE *out = common->output ? fopen(common->output, "we") : stdout;
+    if (!out)
+        return error_set(err, -errno, "failed to write '%s': %s", common->output, strerror(errno));
+    int rc = strcmp(common->format, "json") == 0 ? query_print_json(query, out, err) : query_print_table(query, out, err);
+    if (common->output && (ferror(out) | fclose(out)) && rc == 0)
+        rc = error_set(err, errno ? -errno : -EIO, "failed to write '%s': %s", common->output, strerror(errno));
+    return rc;
+}
+
+static int query_go(const struct query_values *values, const char *dir, enum exit_code *ret_exit, struct error *err)
+{
+    const struct query_opts opts = {
+        .dir = dir,
+        .run = values->run,
+        .restart = values->restart_given ? (int64_t)values->restart : -1,
+        .map = values->map,
+        .reduce = values->reduce};
+    struct query *query = NULL;
+    if (!values->map)
+        return error_set(err, -EINVAL, "nothing to ask: --map wants a SELECT, which is run on each shard");
+    int rc = query_new(&opts, &query, err);
+    const struct merge_result *shards = query_shards(query);
+    for (size_t i = 0; i < shards->missing_count && rc == 0; i++)
+        log_warn("rank %d is missing: %s", (int)shards->missing[i].rank, shards->missing[i].why);
+    for (size_t i = 0; i < shards->note_count && rc == 0; i++)
+        log_info("%s", shards->notes[i]);
+    if (rc == 0 && values->common.dry_run)
+        log_info("would answer from %zu of %d ranks of run '%s', restart %lld", (size_t)shards->ranks - shards->missing_count, (int)shards->ranks,
+                 shards->run, (long long)shards->restart);
+    else if (rc == 0)
+        rc = query_print(query, &values->common, err);
+    *ret_exit = shards->missing_count ? EXIT_CODE_INCONCLUSIVE : EXIT_CODE_PASS;
+    query_free(query);
+    return rc;
+}
+
+static int cmd_query(int argc, char **argv)
+{
+    struct query_values values = {.common = OPTIONS_COMMON_DEFAULT};
+    struct options_rest rest = {0};
+    struct error err = {0};
+    enum exit_code code = EXIT_CODE_PASS;
+    int rc = options_parse(&verb_query, argc, argv, &values, &rest, &err);
+    if (rc == 0 && rest.help) {
+        options_print_help(&verb_query, stdout);
+        return EXIT_CODE_PASS;
+    }
+    options_apply_common(&values.common);
+    if (rc == 0)
+        rc = query_go(&values, rest.positional[0], &code, &err);
+    if (rc)
+        log_error("%s", err.text);
+    return rc ? error_exit_code(rc) : (int)code;
+}
+
+const struct verb verb_query = {
+    .name = "query",
+    .summary = "Ask the shards of a job's ranks by SQL, all of them at once, without merging them.",
+    .usage = query_usage,
+    .options = query_options,
+    .examples = query_examples,
+    .exit_codes = query_exit_codes,
+    .positional_min = 1,
+    .positional_max = 1,
+    .run = cmd_query,
+};
