@@ -59,6 +59,10 @@ TEST(without_a_baseline)
     judge_stage(&rollout, 3, &facts, &answer);
     CHECK(!answer.cells_passed);
     CHECK_CONTAINS(answer.text, "error_rate: 10 s without a baseline, and 100 requests, are not over yet");
+    cells[0].requests = 700;
+    judge_stage(&rollout, 2, &facts, &answer); // its baseline is there
+    CHECK(!answer.cells_passed);
+    CHECK_CONTAINS(answer.text, "error_rate is undecided after 700 requests");
     cells[0].alone_windows = 1;
     cells[0].alone_value = 0.05;
     judge_stage(&rollout, 3, &facts, &answer);
@@ -194,4 +198,22 @@ TEST(a_fail_says_since_when)
     cells[0].since_ratio = 2.4;
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK_CONTAINS(answer.text, "latency_p99: for the last 25 s 2.4 times as many requests above the baseline's p99 as it has, beyond its margin;");
+}
+
+TEST(a_fail_where_the_baseline_has_none)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_FAIL, .value = NAN, .low = 3, .high = NAN, .requests = 700},
+                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 700}, .judged_ns = 10, .recent_errors = NAN};
+    struct judge_answer answer;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_STR(answer.text, "error_rate: none on the baseline; at least 3 times its rate after 700 requests of the candidate, beyond its margin");
+    cells[0].low = NAN;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_STR(answer.text, "error_rate: none on the baseline after 700 requests of the candidate, beyond its margin");
+    rollout.rules.metrics[CANARY_LATENCY_P99].gated = true;
+    cells[0].metric = CANARY_LATENCY_P99;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK_STR(answer.text, "latency_p99: longer than any of the baseline's after 700 requests of the candidate, beyond its margin");
 }

@@ -81,7 +81,7 @@ static void judge_missing(const struct rollout_stage *stage, const struct judge_
                  canary_metric_name(open->metric), open->withheld, more);
     else if (open && open->alone_windows)
         judge_alone(ret->text, sizeof ret->text, open);
-    else if (open && open->alone_open)
+    else if (open && open->alone_open && stage->percent >= 100)
         snprintf(ret->text, sizeof ret->text, "%s: 10 s without a baseline, and 100 requests, are not over yet", canary_metric_name(open->metric));
     else if (open)
         snprintf(ret->text, sizeof ret->text, "%s is undecided after %" PRIu64 " requests%s", canary_metric_name(open->metric),
@@ -95,11 +95,20 @@ static void judge_missing(const struct rollout_stage *stage, const struct judge_
         snprintf(ret->text, sizeof ret->text, "soaked, %" PRIu64 " requests, every gated metric within its bound", requests);
 }
 
+static bool judge_is_latency(const struct canary_cell *cell)
+{
+    return cell->metric == CANARY_LATENCY_P50 || cell->metric == CANARY_LATENCY_P99;
+}
+
 // "2.64 times the baseline's (2.04 to 4.49)". An end that is not known yet is not told; where the baseline has none of it
 // there is a lower bound only.
 static void judge_ratio(char *buf, size_t size, const struct canary_cell *cell)
 {
-    if (isnan(cell->value))
+    if (isnan(cell->value) && judge_is_latency(cell))
+        snprintf(buf, size, "longer than any of the baseline's");
+    else if (isnan(cell->value) && isnan(cell->low))
+        snprintf(buf, size, "none on the baseline");
+    else if (isnan(cell->value))
         snprintf(buf, size, "none on the baseline; at least %.3g times its rate", cell->low);
     else if (isnan(cell->high) && isnan(cell->low))
         snprintf(buf, size, "%.3g times the baseline's", cell->value);
@@ -115,7 +124,7 @@ static void judge_ratio(char *buf, size_t size, const struct canary_cell *cell)
 static void judge_since(char *buf, size_t size, const struct canary_cell *cell)
 {
     char times[48] = "the candidate's alone"; // the baseline has none
-    bool above = cell->metric == CANARY_LATENCY_P50 || cell->metric == CANARY_LATENCY_P99;
+    bool above = judge_is_latency(cell);
     if (!isnan(cell->since_ratio) && above)
         snprintf(times, sizeof times, "%.3g times as many requests above", cell->since_ratio);
     else if (!isnan(cell->since_ratio))
