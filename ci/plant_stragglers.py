@@ -236,10 +236,15 @@ def said(result):
 
 def describe(result):
     step = "%.0f ms" % (1000 * result["step_s"]) if result.get("step_s") else "-"
-    late = "%.1f %%" % (100 * result["late"]) if result.get("late") is not None and result["kind"] != "clean" else "-"
+    late = "%.1f %%" % (100 * result["late"]) if result.get("late") is not None and not is_clean(result["kind"]) else "-"
     others = "%.0f %%" % (100 * result["busy"]) if result["busy"] is not None else "-"
-    return "%-11s %-7s %5d %4s %8s %8s %6s %-10s %-6s %s" % (result["kind"], result["size"], result["ranks"], result["rank"] if result["kind"] != "clean" else "-",
+    return "%-11s %-7s %5d %4s %8s %8s %6s %-10s %-6s %s" % (result["kind"], result["size"], result["ranks"], "-" if is_clean(result["kind"]) else result["rank"],
                                                       step, late, others, result["rank_is"], result["cause_is"] or "-", said(result))
+
+
+def is_clean(kind):
+    """Nobody is to be named."""
+    return "named" not in answers()["kinds"][kind]
 
 
 def share(part, whole):
@@ -248,7 +253,7 @@ def share(part, whole):
 
 def score(results):
     """A sentence about runs in which a rank was late."""
-    asked = [r for r in results if r["kind"] != "clean" and r["rank_is"] in (RIGHT, WRONG, NONE)]
+    asked = [r for r in results if not is_clean(r["kind"]) and r["rank_is"] in (RIGHT, WRONG, NONE)]
     text = "rank right in %s, another rank named in %d, nobody in %d; cause right in %s" % (
         share(sum(r["rank_is"] == RIGHT for r in asked), len(asked)), sum(r["rank_is"] == WRONG for r in asked),
         sum(r["rank_is"] == NONE for r in asked), share(sum(r["rank_is"] == RIGHT and r["cause_is"] == RIGHT for r in asked), len(asked)))
@@ -263,9 +268,9 @@ def summary(results):
         where = "beside other work (more than %.0f %% of the CPUs)" % (100 * QUIET_SHARE) if crowded else "on a quiet machine"
         for held in (False, True):
             kinds_of = [r for r in some if known[r["kind"]].get("held_out", False) == held]
-            if any(r["rank_is"] in (RIGHT, WRONG, NONE) and r["kind"] != "clean" for r in kinds_of):
+            if any(r["rank_is"] in (RIGHT, WRONG, NONE) and not is_clean(r["kind"]) for r in kinds_of):
                 lines.append("%s, %s: %s." % ("Kinds held out" if held else "Kinds on which the analysis was tuned", where, score(kinds_of)))
-        clean = [r for r in some if r["kind"] == "clean" and r["rank_is"] in (RIGHT, WRONG)]
+        clean = [r for r in some if is_clean(r["kind"]) and r["rank_is"] in (RIGHT, WRONG)]
         if clean:
             lines.append("Clean runs, %s: nobody named in %s." % (where, share(sum(r["rank_is"] == RIGHT for r in clean), len(clean))))
     return "\n".join(lines)
@@ -275,7 +280,7 @@ PAGE = """<!-- Made by {command}; edit ci/plant_stragglers.py and reference_mode
 # Planted stragglers
 
 Does `upgate stalls` name the rank that comes late, and why? [straggler.py](../reference_models/plants/python/straggler.py) is a DDP job over
-gloo whose step of about 0.1 s mostly waits; one rank is made late in one known way, the job is attached to for {window:g} s, and the answer is
+gloo whose step of about 0.1 s mostly waits (of `busy` it computes all the time); one rank is made late in one known way, the job is attached to for {window:g} s, and the answer is
 compared with [stragglers.json](../reference_models/plants/stragglers.json). `waited` is what the ranks themselves measured: how long the others waited
 for this one, as a share of a step (of the network: how long the transfer took). The rank is right when it is the only one named; the cause when function, file and
 the culprit's process are those of the answer. `others` is the share of the CPUs that was taken by neither the job nor the recorder: it makes ranks late as well. Runs in which the plant cost less than {least:.0f} % of a step are no question.
@@ -300,9 +305,9 @@ def rows(results):
                 waited = sorted(r["late"] for r in runs)[len(runs) // 2]
                 yield "| %s%s | %s | %s | %d | %d | %.0f %% | %s | %d | %d | %d | %s | %s |" % (
                     kind, " (held out)" if answer.get("held_out") else "", answer["what"], "%g %s" % (number, answer["unit"]) if number else "-", ranks,
-                    len(runs), 100 * sorted(r["busy"] for r in runs)[len(runs) // 2], "%.1f %%" % (100 * waited) if number else "-", sum(r["rank_is"] == RIGHT for r in runs),
+                    len(runs), 100 * sorted(r["busy"] for r in runs)[len(runs) // 2], "-" if is_clean(kind) else "%.1f %%" % (100 * waited), sum(r["rank_is"] == RIGHT for r in runs),
                     sum(r["rank_is"] == WRONG for r in runs), sum(r["rank_is"] == NONE for r in runs),
-                    sum(r["rank_is"] == RIGHT and r["cause_is"] == RIGHT for r in runs) if number else "-", said(runs[-1]).replace("|", " "))
+                    "-" if is_clean(kind) else sum(r["rank_is"] == RIGHT and r["cause_is"] == RIGHT for r in runs), said(runs[-1]).replace("|", " "))
 
 
 def page(results):

@@ -127,7 +127,12 @@ def network(undo, job, rank, size):
     return []
 
 
-OUTSIDE = {"agent": agent, "stop": stop, "contention": contention, "quota": quota, "swap": swap, "network": network}
+def busy(undo, _job, _rank, size):
+    """Nobody is late: neighbours on all CPUs, and all ranks take turns with them and with each other."""
+    return [python(undo, BURNER) for _ in range(size)]
+
+
+OUTSIDE = {"busy": busy, "agent": agent, "stop": stop, "contention": contention, "quota": quota, "swap": swap, "network": network}
 
 
 def plant(undo, job, kind, rank, size):

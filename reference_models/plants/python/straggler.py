@@ -177,13 +177,15 @@ class Rank:
 
     def train_step(self, step):
         kind, turn_s = self.mode["kind"], TURN_S * (self.rank % 8)
+        waits = kind != "busy"
         self.metrics.hold_s = self.late_s("lock", COMPUTE_S / 2)
         if self.loader:
             next(self.loader)
-        wait_device(turn_s + random.random() * JITTER_S)
+        if waits:
+            wait_device(turn_s + random.random() * JITTER_S)
         if kind == "lock":
             self.metrics.due.set()
-        prepare_features((3 if kind == "contention" else 1) * COMPUTE_S + self.late_s("python"))
+        prepare_features({"contention": 3, "busy": 4}.get(kind, 1) * COMPUTE_S + self.late_s("python"))
         if kind == "agent":
             stage()
         if self.table:
@@ -194,7 +196,8 @@ class Rank:
             gc.collect()
         if kind == "lock":
             self.metrics.update_metrics()
-        wait_device(STEP_WAIT_S - turn_s)
+        if waits:
+            wait_device(STEP_WAIT_S - turn_s)
         loss = self.model(self.torch.ones(4, 128)).sum()
         came = time.monotonic()
         loss.backward()
