@@ -150,8 +150,8 @@ static int store_create_schema(struct store *store, struct error *err)
     return rc;
 }
 
-// All objects of a schema in one text, each value behind its length; NULL: they cannot be read. The caller frees.
-static char *store_objects(sqlite3 *db)
+// All objects of a schema as bytes, each value behind its length; empty: they cannot be read. strbuf_free() it.
+static struct strbuf store_objects(sqlite3 *db)
 {
     struct strbuf text = {0};
     sqlite3_stmt *stmt = NULL;
@@ -159,15 +159,17 @@ static char *store_objects(sqlite3 *db)
     while (stmt && (step = sqlite3_step(stmt)) == SQLITE_ROW)
         for (int i = 0; i < sqlite3_column_count(stmt); i++) {
             const char *value = (const char *)sqlite3_column_text(stmt, i);
-            strbuf_add(&text, "%d:%s,", sqlite3_column_bytes(stmt, i), value ? value : "");
+            int bytes = sqlite3_column_bytes(stmt, i);
+            strbuf_add_bytes(&text, &bytes, sizeof bytes);
+            strbuf_add_bytes(&text, value ? value : "", (size_t)bytes);
         }
     sqlite3_finalize(stmt);
     if (step != SQLITE_DONE)
         strbuf_free(&text);
-    return step == SQLITE_DONE ? strbuf_take(&text) : NULL;
+    return text;
 }
 
-static char *store_present; // the objects of a store as we make it; NULL: not to be had
+static struct strbuf store_present; // the objects of a store as we make it; empty: not to be had
 static pthread_once_t store_present_once = PTHREAD_ONCE_INIT;
 
 static void store_make_present(void)
@@ -183,9 +185,9 @@ static void store_make_present(void)
 static bool store_has_our_schema(struct store *store)
 {
     pthread_once(&store_present_once, store_make_present);
-    char *objects = store_present ? store_objects(store->db) : NULL;
-    bool same = objects && strcmp(objects, store_present) == 0;
-    free(objects);
+    struct strbuf objects = store_objects(store->db);
+    bool same = objects.len && objects.len == store_present.len && memcmp(objects.text, store_present.text, objects.len) == 0;
+    strbuf_free(&objects);
     return same;
 }
 
