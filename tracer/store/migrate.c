@@ -185,3 +185,17 @@ int migrate(sqlite3 *db, const char *schema_sql, bool temporary)
     sqlite3_close(present);
     return rc; // an open transaction is rolled back when the caller closes the database
 }
+
+int migrate_views(sqlite3 *db, const char *schema_sql)
+{
+    sqlite3 *present = NULL;
+    int rc = sqlite3_open(":memory:", &present);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(present, schema_sql, NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, "PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = migrate_objects(db, present, true, "view");
+    sqlite3_close(present);
+    return rc;
+}

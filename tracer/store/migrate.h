@@ -12,4 +12,7 @@
 // connection off: the caller switches them on. An SQLite code; the message is sqlite3_errmsg(db)'s.
 int migrate(sqlite3 *db, const char *schema_sql, bool temporary);
 
+// The views of the schema as temporary ones, where the file has others of their names or none. Not behind migrate(…, true), which makes them too.
+int migrate_views(sqlite3 *db, const char *schema_sql);
+
 #endif

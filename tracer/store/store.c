@@ -312,6 +312,7 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
     rc = mode == STORE_CREATE ? store_open_create(store, err) : store_check_version(store, &old, err);
     if (rc == 0 && old && mode == STORE_READ)
         rc = store_migrate(store, true, err);
+    store->own_views = old && mode == STORE_READ;
     if (rc == 0)
         rc = store_exec_plain(store,
                               mode == STORE_READ ? "PRAGMA query_only = ON" : "PRAGMA synchronous = FULL", "open",
@@ -352,6 +353,32 @@ void store_close(struct store *store)
 sqlite3 *store_db(struct store *store)
 {
     return store->db;
+}
+
+int store_use_own_views(struct store *store, struct error *err)
+{
+    if (store->own_views || store_has_our_schema(store))
+        return 0;
+    // What is temporary is no write to the file, but SQLite's switch for readers forbids it too.
+    int rc = store_exec_plain(store, "PRAGMA query_only = OFF", "read", err);
+    if (rc == 0 && migrate_views(store->db, store_schema_sql) != SQLITE_OK)
+        rc = store_error(store, err, "read");
+    if (rc == 0)
+        rc = store_exec_plain(store, "PRAGMA query_only = ON", "read", err);
+    store->own_views = rc == 0;
+    return rc;
+}
+
+int store_open_schema(sqlite3 **ret, struct error *err)
+{
+    sqlite3 *db = NULL;
+    if (sqlite3_open(":memory:", &db) == SQLITE_OK && sqlite3_exec(db, store_schema_sql, NULL, NULL, NULL) == SQLITE_OK) {
+        *ret = db;
+        return 0;
+    }
+    int rc = error_set(err, -EIO, "failed to read the schema of this upgate: %s", db ? sqlite3_errmsg(db) : "no memory");
+    sqlite3_close(db);
+    return rc;
 }
 
 const char *store_path(const struct store *store)

@@ -23,6 +23,11 @@ ERROR_CHECKED int store_open(const char *path, enum store_mode mode, struct stor
 void store_close(struct store *store); // NULL ok; rolls back an open transaction
 sqlite3 *store_db(struct store *store);
 const char *store_path(const struct store *store);
+// From now on the views v_* are those of this program, whatever the file has under their names: who reads all of them may not run somebody
+// else's. Of a store that is open for reading.
+ERROR_CHECKED int store_use_own_views(struct store *store, struct error *err);
+// The schema of this program in an empty database in memory, for who asks it for names and types. The caller closes it.
+ERROR_CHECKED int store_open_schema(sqlite3 **ret, struct error *err);
 
 // -EBUSY while another upgate that lives is the writer of this store (table run). Asked inside a
 // transaction the answer stays true until its end.
