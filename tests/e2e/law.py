@@ -57,6 +57,7 @@ LAW = {
     "harness/rank": COMMON | {"harness/record", "harness/contain", "harness/run", "tracer/record", "tracer/store"},
     "harness/live": COMMON | {"harness/record", "tracer/store", "reports/analyse/stalls", "reports/render", "reports/render/stalls",
                               "reports/render/text"},
+    "harness/export": COMMON | {"tracer/store"},
     "harness/canary/http": COMMON,
     "harness/canary/traffic": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse/canary"},
     "harness/canary/sources": COMMON | {"harness/steps", "harness/canary", "harness/canary/http", "reports/analyse/canary"},
