@@ -87,6 +87,19 @@ static void export_print(const struct tables *tables)
         printf("%-*s  %12lld  %12lld\n", width, tables->items[i].name, (long long)tables->items[i].rows, (long long)tables->items[i].bytes);
 }
 
+// One line for all: a store that has them has them everywhere.
+static void export_warn(const struct tables *tables)
+{
+    const char *first = NULL;
+    int64_t odd = 0;
+    for (size_t i = 0; i < tables->count; i++) {
+        odd += tables->items[i].odd;
+        first = !first && tables->items[i].odd ? tables->items[i].name : first;
+    }
+    if (first)
+        log_warn("%lld texts, the first of them in %s, are not UTF-8 or have a NUL: '?' stands for each such byte", (long long)odd, first);
+}
+
 static int export_go(const struct export_values *values, const char *path, struct error *err)
 {
     const struct export_opts opts = {.store = path,
@@ -101,10 +114,8 @@ static int export_go(const struct export_values *values, const char *path, struc
         return error_set(err, -EINVAL, "nowhere to write: -o wants a directory, which is not there yet or is empty");
     export_catch_signals();
     int rc = export_run(&opts, &tables, err);
-    for (size_t i = 0; i < tables.count && rc == 0; i++)
-        if (tables.items[i].odd)
-            log_warn("%lld texts of %s are not UTF-8 or have a NUL: '?' stands for each such byte", (long long)tables.items[i].odd,
-                     tables.items[i].name);
+    if (rc == 0)
+        export_warn(&tables);
     if (rc == 0 && opts.dry_run)
         log_info("would write %zu files to '%s'", tables.count, opts.dir);
     else if (rc == 0 && strcmp(values->common.format, "json") == 0)
