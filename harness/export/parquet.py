@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines of harness/export/rows.h to Parquet, by DuckDB. Text inside `upgate export`, which gives it to `python -I -c`; it reads the files
-of its directory and nothing else, and of the network it knows nothing.
+of its directory and nothing else, and loads nothing from the network.
 
     parquet.py             is there a DuckDB? prints its version
     parquet.py DIRECTORY   tables.json says which NAME.csv of what columns become NAME.parquet; each .csv goes when its .parquet is whole
@@ -11,6 +11,7 @@ import site
 import sys
 
 EXIT_NO_DUCKDB = 3
+OLDEST = [1, 1]  # has url_decode()
 BUFFER_BYTES = 32000000  # DuckDB's own; it must hold the longest line
 SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
 
@@ -23,6 +24,9 @@ def load():
         import duckdb
     except ImportError as error:
         print(error, file=sys.stderr)
+        sys.exit(EXIT_NO_DUCKDB)
+    if [int(part) for part in duckdb.__version__.split(".")[:2]] < OLDEST:
+        print("its duckdb %s is older than %d.%d" % (duckdb.__version__, *OLDEST), file=sys.stderr)
         sys.exit(EXIT_NO_DUCKDB)
     return duckdb
 

@@ -40,7 +40,7 @@ static const char *const export_examples[] = {
 static const char export_exit_codes[] =
     "  0  written, all of it\n"
     "  2  usage, not a store, an unknown table, a directory that is not empty, no DuckDB; nothing written\n"
-    "  4  operational failure: no permission, disk full, a store that is damaged or still being written; nothing left\n";
+    "  4  operational failure: no permission, disk full, a damaged store, one still being written\n";
 
 static volatile sig_atomic_t export_signal;
 
