@@ -192,6 +192,7 @@ static int export_fill(const struct export_opts *opts, const struct export_place
     int rc = 0;
     for (size_t i = 0; i < tables->count && rc == 0; i++)
         rc = export_table(opts, place, store, &tables->items[i], err);
+    store_rollback(store); // all is read: whoever writes need not wait for DuckDB
     if (rc == 0 && opts->parquet)
         rc = parquet_make(opts->python, place->partial, place->fd, tables, opts->stop, err);
     if (rc == 0 && opts->parquet)
