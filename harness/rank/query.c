@@ -211,7 +211,9 @@ static void query_visit(void *arg, struct scan_shard *shard, size_t index, struc
     sqlite3_stmt *map = NULL;
     struct query_batch *batch = NULL;
     int64_t rows = 0, put = 0;
-    int rc = query_goes_on(query) ? query_prepare_map(query, store, &map, &err) : -ECANCELED, step = SQLITE_DONE;
+    int rc = query_goes_on(query) ? store_use_own_views(store, &err) : -ECANCELED, step = SQLITE_DONE;
+    if (rc == 0)
+        rc = query_prepare_map(query, store, &map, &err);
     if (rc == 0)
         batch = xcalloc(1, sizeof *batch);
     while (rc == 0 && query_goes_on(query) && (step = sqlite3_step(map)) == SQLITE_ROW) {

@@ -42,15 +42,14 @@ static const struct option_spec query_options[] = {
 static const char *const query_usage[] = {"query DIR --map SELECT [--reduce SELECT] [--job NAME] [--restart N]", NULL};
 
 static const char *const query_examples[] = {
-    "upgate query shards --map 'SELECT count(*) AS steps, avg(dur_ns) / 1e6 AS ms FROM recorded_step'", "steps of each rank",
-    "upgate query shards --map 'SELECT dur_ns FROM recorded_step' --reduce 'SELECT node, avg(dur_ns) / 1e6 AS ms FROM map GROUP BY node ORDER BY ms DESC'",
-    "the slowest nodes first",
-    "upgate query shards --map 'SELECT sum(in_ns - out_ns) / 1e9 AS off_s FROM gap' --reduce 'SELECT rank, off_s FROM map ORDER BY off_s DESC LIMIT 5'",
-    "who was off its CPU most", "upgate query shards --format json --map 'SELECT * FROM thread_total' | jq '.rows[]'", "for a script", NULL};
+    "upgate query shards --map 'SELECT count(*) AS steps FROM recorded_step'", "how many steps each rank made",
+    "upgate query runs --map 'SELECT dur_ns FROM recorded_step' --reduce 'SELECT max(dur_ns) FROM map'", "the longest step of all",
+    "upgate query shards --map 'SELECT state, sum(in_ns - out_ns) AS off_ns FROM gap GROUP BY state'", "how long threads were off their CPUs",
+    "upgate query shards --format json --map 'SELECT * FROM thread_total' | jq '.rows[]'", "for a script", NULL};
 
 static const char query_exit_codes[] =
     "  0  every rank of the job is in the answer\n"
-    "  2  usage, SQL that SQLite does not take or that is no SELECT, no shards, several runs in one directory\n"
+    "  2  usage, SQL that is no SELECT or that SQLite does not take, no shards, several runs in DIR\n"
     "  3  answered, but ranks are missing\n"
     "  4  operational failure: no permission, disk full\n";
 

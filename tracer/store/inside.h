@@ -26,7 +26,7 @@ struct store {
     struct store_statement statements[STORE_STATEMENTS_MAX];
     int statement_count;
     int stepped; // statement that was stepped last
-    bool own_views; // temporary ones stand where the file's are not ours
+    bool own_views; // the file's are ours, or temporary ones stand in their place
     bool empty; // made by us, and nothing was committed yet
     struct error unread; // the first failure of a read whose caller asked for no error
 };

@@ -201,7 +201,8 @@ static int store_check_tables(struct store *store, struct error *err)
         "EXISTS (SELECT 1 FROM pragma_table_xinfo(listed.name) WHERE hidden <> 0) ELSE 1 END";
     sqlite3_stmt *stmt = NULL;
     int rc = 0, step = SQLITE_DONE;
-    if (store_has_our_schema(store))
+    store->own_views = store_has_our_schema(store);
+    if (store->own_views)
         return 0;
     if (sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL) != SQLITE_OK)
         return store_error(store, err, "open");
@@ -312,7 +313,7 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
     rc = mode == STORE_CREATE ? store_open_create(store, err) : store_check_version(store, &old, err);
     if (rc == 0 && old && mode == STORE_READ)
         rc = store_migrate(store, true, err);
-    store->own_views = old && mode == STORE_READ;
+    store->own_views |= old && mode == STORE_READ;
     if (rc == 0)
         rc = store_exec_plain(store,
                               mode == STORE_READ ? "PRAGMA query_only = ON" : "PRAGMA synchronous = FULL", "open",
@@ -357,7 +358,7 @@ sqlite3 *store_db(struct store *store)
 
 int store_use_own_views(struct store *store, struct error *err)
 {
-    if (store->own_views || store_has_our_schema(store))
+    if (store->own_views)
         return 0;
     // What is temporary is no write to the file, but SQLite's switch for readers forbids it too.
     int rc = store_exec_plain(store, "PRAGMA query_only = OFF", "read", err);
