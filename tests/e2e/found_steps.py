@@ -218,6 +218,10 @@ def style_exceptions():
 def run_styles(names):
     import torch  # noqa: F401, once for all
 
+    try:
+        import torch._dynamo  # noqa: F401, of which the first optimizer of a process imports 1 s since 2.x
+    except ImportError:
+        pass
     for name in names:
         sys.stdout.flush()
         pid = os.fork()

@@ -97,6 +97,14 @@ print(total)
 '''
 
 
+# Version and file of an interpreter's torch. Not imported, which takes 2 s: one that does not import fails in the first run.
+WHICH = '''
+import importlib.util, os, runpy
+path = importlib.util.find_spec("torch").origin
+print(runpy.run_path(os.path.join(os.path.dirname(path), "version.py"))["__version__"], os.path.realpath(path))
+'''
+
+
 def check(condition, what):
     if not condition:
         failures.append(what)
@@ -279,7 +287,7 @@ def check_arguments(python, shim):
     bad = (["--steps", "0"], ["--mode", "test"], ["--plant", "slow:0%"], ["--plant", "x"],
            ["--plant", "op:linaer:3%"], ["--plant", "gc:0"],
            ["--stepz", "3"])
-    runs = [Run(python, shim, "dlrm", words) for words in bad]
+    runs = [Run(python, shim, "dlrm", words, forked=i > 0) for i, words in enumerate(bad)]  # one as a user starts it
     runs.append(Run(python, shim, "ddp", ["--ranks", "no"]))
     for run in runs:
         run.wait()
@@ -316,12 +324,11 @@ def check_interpreter(python, shim):
 def interpreters(shim):
     """(path, torch version), one for each torch that there is."""
     found, seen = [], set()
-    question = "import torch, os; print(torch.__version__, os.path.realpath(torch.__file__))"
     candidates = sorted(glob.glob(os.path.join(SOURCE, "envs", "*", "bin", "python")))
     for python in candidates + ["/usr/bin/python3"]:
         if not os.access(python, os.X_OK):
             continue
-        out = subprocess.run([python, "-s", "-c", question], stdout=subprocess.PIPE,
+        out = subprocess.run([python, "-s", "-c", WHICH], stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL, universal_newlines=True)
         if out.returncode == 0 and out.stdout not in seen:
             seen.add(out.stdout)
