@@ -27,7 +27,7 @@ void rig_plan(const char *more)
 void rig_begin(const char *more)
 {
     canary_world_reset();
-    strcpy(rig_dir, "/tmp/test_controller_XXXXXX");
+    strcpy(rig_dir, "/dev/shm/test_controller_XXXXXX"); // in memory: a rollout's store waits for the disk at each decision
     CHECK(mkdtemp(rig_dir) != NULL);
     snprintf(rig_store, sizeof rig_store, "%s/r.db", rig_dir);
     snprintf(plan_path, sizeof plan_path, "%s/r.yaml", rig_dir);
