@@ -24,6 +24,7 @@ struct query {
     sqlite3_stmt *insert, *rows;
     int columns;         // of the map
     bool own[QUERY_OWN]; // is the column in front? Not where the map has one of its name
+    const char *number;  // of a row, by which rows are in order: a name of SQLite's rowid that no column of the map has
     pthread_mutex_t lock; // of db and what follows
     int rc;
     struct error err;
@@ -98,6 +99,24 @@ static int __attribute__((format(printf, 3, 4))) query_exec(struct query *query,
 
 // --- the map --------------------------------------------------------------------------------------
 
+static bool query_has_column(sqlite3_stmt *stmt, const char *name)
+{
+    bool has = false;
+    for (int i = 0; i < sqlite3_column_count(stmt); i++)
+        has |= sqlite3_stricmp(name, sqlite3_column_name(stmt, i)) == 0;
+    return has;
+}
+
+// A column named rowid hides SQLite's, which has three names.
+static const char *query_row_number(sqlite3_stmt *map)
+{
+    static const char *const names[] = {"rowid", "_rowid_", "oid"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!query_has_column(map, names[i]))
+            return names[i];
+    return NULL;
+}
+
 // By the columns that the map has on one shard.
 static int query_make_table(struct query *query, sqlite3_stmt *map, struct error *err)
 {
@@ -106,14 +125,15 @@ static int query_make_table(struct query *query, sqlite3_stmt *map, struct error
     if (rc)
         return rc;
     query->columns = sqlite3_column_count(map);
+    query->number = query_row_number(map);
+    if (!query->number)
+        return error_set(err, -EINVAL, "--map has columns rowid, _rowid_ and oid: give one of them another name by AS");
     strbuf_add(&table, "CREATE TABLE map (");
-    strbuf_add(&values, "INSERT INTO map (rowid");
+    strbuf_add(&values, "INSERT INTO map (%s", query->number);
     const char *between = "";
     for (int i = 0; i < QUERY_OWN + query->columns; i++) {
         const char *name = i < QUERY_OWN ? query_own_names[i] : sqlite3_column_name(map, i - QUERY_OWN);
-        bool doubled = false;
-        for (int k = 0; i < QUERY_OWN && k < query->columns; k++)
-            doubled |= sqlite3_stricmp(name, sqlite3_column_name(map, k)) == 0;
+        bool doubled = i < QUERY_OWN && query_has_column(map, name);
         if (i < QUERY_OWN)
             query->own[i] = !doubled;
         if (doubled)
@@ -180,8 +200,8 @@ static bool query_goes_on(struct query *query)
 
 static int query_drop(struct query *query, size_t index, struct error *err)
 {
-    return query_exec(query, err, "DELETE FROM map WHERE rowid BETWEEN %lld AND %lld", (long long)index << QUERY_SHARD_BITS,
-                      ((long long)(index + 1) << QUERY_SHARD_BITS) - 1);
+    return query_exec(query, err, "DELETE FROM map WHERE %s BETWEEN %lld AND %lld", query->number,
+                      (long long)index << QUERY_SHARD_BITS, ((long long)(index + 1) << QUERY_SHARD_BITS) - 1);
 }
 
 // The first shard says which columns there are. What is wrong with the SQL is wrong on all of them, and ends it.

@@ -317,8 +317,12 @@ def case_query(folder):
     assert (code, document["rows"]) == (0, [{"n": 30000, "i": 3 * 49995000, "t": 10000, "r": 6}]), document
     table = rig.run(rig.UPGATE, "query", folder, "--map", "SELECT NULL AS none, 1.5 AS half, x'00ff' AS bytes, 'a\x1b[31m\tb' AS text")
     assert table.stdout.splitlines()[1].split() == ["0", host, "-", "1.5", "(2", "bytes)", "a", "b"], table.stdout
+    for names in (("rowid",), ("oid", "RowID")): # SQLite's own name of what rows are in order by
+        code, document, _ = rig.query(folder, "--map", "SELECT " + ", ".join("7 AS " + name for name in names))
+        assert (code, document["rows"]) == (0, [{"rank": rank, "node": host, **dict.fromkeys(names, 7)} for rank in range(3)]), document
     for words, sentence in ((["--map", "DELETE FROM gap"], "--map is no SELECT"), (["--map", "ATTACH 'x.db' AS x"], "--map is no SELECT"),
                             (["--map", "SELECT 1; DELETE FROM gap"], "several statements"), (["--map", "SELECT nowhere FROM gap"], "no such column: nowhere"),
+                            (["--map", "SELECT 1 AS rowid, 2 AS oid, 3 AS _rowid_"], "give one of them another name"),
                             (["--map", "SELECT 1 AS a, 2 AS A"], "two columns 'A'"), (["--map", "-- nothing"], "--map is empty"),
                             (["--map", "SELECT 1 AS a", "--reduce", "SELECT b FROM map"], "--reduce: no such column: b"),
                             (["--map", "SELECT 1 AS a", "--reduce", "DROP TABLE map"], "--reduce is no SELECT"), ([], "--map wants a SELECT"),
