@@ -11,7 +11,8 @@
 #include "common/strings.h"
 
 enum {
-    QUERY_BATCH = 4096,    // rows that a thread keeps before it takes the lock: some hundred kB
+    QUERY_BATCH = 4096,    // values that a thread keeps before it takes the lock: some hundred kB
+    QUERY_BATCH_BYTES = 4 << 20, // of their texts and blobs
     QUERY_OWN = 2,         // columns in front: rank and node
     QUERY_SHARD_BITS = 40, // of a rowid, the number of the row in its shard
     QUERY_CACHE_KB = 65536 // of the table map in memory; what is more goes to a temporary file
@@ -159,14 +160,22 @@ static int query_make_table(struct query *query, sqlite3_stmt *map, struct error
 
 struct query_batch {
     sqlite3_value *values[QUERY_BATCH]; // of rows, column by column
-    size_t count;                       // of values
+    size_t count, bytes;                // of values
 };
 
 static void query_batch_clear(struct query_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
         sqlite3_value_free(batch->values[i]);
-    batch->count = 0;
+    batch->count = batch->bytes = 0;
+}
+
+static void query_keep(struct query_batch *batch, sqlite3_stmt *map, int column)
+{
+    int type = sqlite3_column_type(map, column);
+    if (type == SQLITE_TEXT || type == SQLITE_BLOB)
+        batch->bytes += (size_t)sqlite3_column_bytes(map, column);
+    batch->values[batch->count++] = sqlite3_value_dup(sqlite3_column_value(map, column));
 }
 
 // first: the number of the first row in its shard.
@@ -238,9 +247,9 @@ static void query_visit(void *arg, struct scan_shard *shard, size_t index, struc
         batch = xcalloc(1, sizeof *batch);
     while (rc == 0 && query_goes_on(query) && (step = sqlite3_step(map)) == SQLITE_ROW) {
         for (int i = 0; i < query->columns; i++)
-            batch->values[batch->count++] = sqlite3_value_dup(sqlite3_column_value(map, i));
+            query_keep(batch, map, i);
         rows++;
-        if (batch->count + (size_t)query->columns > QUERY_BATCH) {
+        if (batch->count + (size_t)query->columns > QUERY_BATCH || batch->bytes > QUERY_BATCH_BYTES) {
             query_put(query, shard, index, put, batch);
             put = rows;
         }

@@ -298,6 +298,15 @@ def case_node_is_stored_once(folder):
     base.close()
 
 
+def most_memory(*words):
+    """Of upgate, in MB."""
+    done = subprocess.Popen([rig.UPGATE, *words], stdout=subprocess.DEVNULL, env=rig.environment())
+    _, status, usage = os.wait4(done.pid, 0)
+    done.returncode = os.waitstatus_to_exitcode(status)
+    assert done.returncode == 0, words
+    return usage.ru_maxrss / 1000
+
+
 def case_query(folder):
     """The same answer as SQLite gives shard by shard; of a rank that is missing or damaged nothing; the shards stay as they are."""
     run = shards_of_a_job(folder)
@@ -320,6 +329,9 @@ def case_query(folder):
     for names in (("rowid",), ("oid", "RowID")): # SQLite's own name of what rows are in order by
         code, document, _ = rig.query(folder, "--map", "SELECT " + ", ".join("7 AS " + name for name in names))
         assert (code, document["rows"]) == (0, [{"rank": rank, "node": host, **dict.fromkeys(names, 7)} for rank in range(3)]), document
+    blobs = "WITH RECURSIVE many (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM many WHERE i < 400) SELECT randomblob(500000) AS b FROM many"
+    most = most_memory("query", folder, "--map", blobs, "--reduce", "SELECT count(*) AS n FROM map")
+    assert most < 190, most
     for words, sentence in ((["--map", "DELETE FROM gap"], "--map is no SELECT"), (["--map", "ATTACH 'x.db' AS x"], "--map is no SELECT"),
                             (["--map", "SELECT 1; DELETE FROM gap"], "several statements"), (["--map", "SELECT nowhere FROM gap"], "no such column: nowhere"),
                             (["--map", "SELECT 1 AS rowid, 2 AS oid, 3 AS _rowid_"], "give one of them another name"),
