@@ -255,7 +255,7 @@ int choose_shards(const char *run, int64_t restart, const char *dir, struct merg
         for (size_t i = 0; i < result->scan.count; i++)
             if (choose_is_candidate(result, &result->scan.shards[i]))
                 why = result->scan.shards[i].why;
-        rc = error_set(err, -EINVAL, "nothing to merge in run '%s': no shard of it can be read: %s", result->run, why);
+        rc = error_set(err, -EINVAL, "no shard of run '%s' can be read: %s", result->run, why);
     }
     if (rc == 0)
         rc = choose_find_duplicates(result, err);

@@ -151,6 +151,8 @@ static int query_make_table(struct query *query, sqlite3_stmt *map, struct error
         strbuf_add(&values, ", ?");
     strbuf_add(&values, ")");
     rc = query_exec(query, err, "%s", table.text);
+    if (rc == -EIO && sqlite3_errcode(query->db) == SQLITE_ERROR) // two columns more than SQLite takes
+        rc = error_set(err, -EINVAL, "--map: %s", sqlite3_errmsg(query->db));
     if (rc == 0 && sqlite3_prepare_v2(query->db, values.text, -1, &query->insert, NULL) != SQLITE_OK)
         rc = query_failed(query, err);
     strbuf_free(&table);
@@ -232,6 +234,20 @@ static int query_prepare_map(struct query *query, struct store *store, sqlite3_s
     return rc;
 }
 
+// A shard is only read: where a disk is full, it is that of what SQLite sorts, and would be on the next shard too.
+static int query_map_failed(const struct scan_shard *shard, sqlite3 *db, struct error *err)
+{
+    switch (sqlite3_errcode(db)) {
+    case SQLITE_FULL:
+        return error_set(err, -ENOSPC, "failed to sort or gather what --map selects: %s; SQLITE_TMPDIR names another directory", sqlite3_errmsg(db));
+    case SQLITE_ERROR:
+    case SQLITE_TOOBIG:
+        return error_set(err, -EIO, "--map fails on '%s': %s", shard->path, sqlite3_errmsg(db));
+    default:
+        return error_set(err, -EIO, "failed to read '%s': %s", shard->path, sqlite3_errmsg(db));
+    }
+}
+
 // Of a shard that fails in the middle nothing is kept: half of a rank would be counted as all of it.
 static void query_visit(void *arg, struct scan_shard *shard, size_t index, struct store *store)
 {
@@ -255,7 +271,7 @@ static void query_visit(void *arg, struct scan_shard *shard, size_t index, struc
         }
     }
     if (rc == 0 && step != SQLITE_DONE && step != SQLITE_ROW)
-        rc = error_set(&err, -EIO, "failed to read '%s': %s", shard->path, sqlite3_errmsg(store_db(store)));
+        rc = query_map_failed(shard, store_db(store), &err);
     if (rc == 0)
         query_put(query, shard, index, put, batch);
     else if (batch)
@@ -266,6 +282,10 @@ static void query_visit(void *arg, struct scan_shard *shard, size_t index, struc
         return;
     shard->why = xstrdup(err.text);
     pthread_mutex_lock(&query->lock);
+    if (rc == -ENOSPC && !query->rc) {
+        query->rc = rc;
+        query->err = err;
+    }
     if (query->insert && !query->rc)
         query->rc = query_drop(query, index, &query->err);
     pthread_mutex_unlock(&query->lock);

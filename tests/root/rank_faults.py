@@ -335,12 +335,21 @@ def case_query(folder):
     for words, sentence in ((["--map", "DELETE FROM gap"], "--map is no SELECT"), (["--map", "ATTACH 'x.db' AS x"], "--map is no SELECT"),
                             (["--map", "SELECT 1; DELETE FROM gap"], "several statements"), (["--map", "SELECT nowhere FROM gap"], "no such column: nowhere"),
                             (["--map", "SELECT 1 AS rowid, 2 AS oid, 3 AS _rowid_"], "give one of them another name"),
+                            (["--map", "SELECT abs(-9223372036854775808) AS a"], "no shard of run 'job' can be read: --map fails on '"),
+                            (["--map", "SELECT " + ", ".join("1 AS a%d" % i for i in range(2000))], "error: --map: too many columns on map"),
                             (["--map", "SELECT 1 AS a, 2 AS A"], "two columns 'A'"), (["--map", "-- nothing"], "--map is empty"),
                             (["--map", "SELECT 1 AS a", "--reduce", "SELECT b FROM map"], "--reduce: no such column: b"),
                             (["--map", "SELECT 1 AS a", "--reduce", "DROP TABLE map"], "--reduce is no SELECT"), ([], "--map wants a SELECT"),
                             (["--map", "SELECT 1 AS a", "--job", "other"], "no run 'other'")):
         code, document, stderr = rig.query(folder, *words)
         assert (code, document) == (2, None) and sentence in stderr and stderr.count("\n") == 1, (words, code, document, stderr)
+    small = os.path.join(folder, "small")
+    os.mkdir(small)
+    for sort, sentence in ((" ORDER BY 1", "SQLITE_TMPDIR names another directory"), ("", "failed to put the rows of the shards together")):
+        done = rig.run("unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=1m none '%s' && SQLITE_TMPDIR='%s' exec \"$@\"" % (small, small), "sh",
+                       rig.UPGATE, "query", run, "--map", blobs + sort)
+        assert (done.returncode, done.stdout) == (4, "") and sentence in done.stderr and "full" in done.stderr, (done.returncode, done.stderr)
+    os.rmdir(small)
     assert [open(path, "rb").read() for path in paths] == before and sorted(os.listdir(run)) == ["0-0.db", "0-1.db", "0-2.db"]
 
     os.unlink(paths[1])
