@@ -12,7 +12,6 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "contracts/exit_code.h"
 #include "harness/rank/query.h"
 #include "harness/verbs/command_line.h"
@@ -152,16 +151,28 @@ static char *query_cell(sqlite3_stmt *rows, int column, bool utf8, bool cut)
     }
 }
 
-static void query_print_line(FILE *out, char *const *cells, const int *widths, const bool *right, int columns)
+// Cells lie one behind the other, each with a NUL: there may be millions, and most are short.
+static void query_add_cell(struct strbuf *cells, int *width, char *cell)
+{
+    int needed = screen_columns(cell);
+    *width = needed > *width ? needed : *width;
+    strbuf_add_bytes(cells, cell, strlen(cell) + 1);
+    free(cell);
+}
+
+// Returns the first cell of the next line.
+static const char *query_print_line(FILE *out, const char *cell, const int *widths, const bool *right, int columns)
 {
     struct strbuf line = {0};
     for (int i = 0; i < columns; i++) {
         if (i)
             strbuf_add(&line, "  ");
-        screen_pad(&line, cells[i], i + 1 < columns || right[i] ? widths[i] : 0, right[i]);
+        screen_pad(&line, cell, i + 1 < columns || right[i] ? widths[i] : 0, right[i]);
+        cell += strlen(cell) + 1;
     }
     fprintf(out, "%s\n", line.text ? line.text : "");
     strbuf_free(&line);
+    return cell;
 }
 
 static int query_print_table(struct query *query, FILE *out, struct error *err)
@@ -169,29 +180,22 @@ static int query_print_table(struct query *query, FILE *out, struct error *err)
     sqlite3_stmt *rows = query_rows(query);
     int columns = sqlite3_column_count(rows), rc;
     bool utf8 = screen_locale_utf8(), cut = isatty(fileno(out));
-    char **cells = NULL;
-    size_t count = 0;
+    struct strbuf cells = {0};
     int *widths = xcalloc((size_t)columns, sizeof *widths);
     bool *right = xcalloc((size_t)columns, sizeof *right); // numbers, all of the column
     for (int i = 0; i < columns; i++) {
-        vector_push(cells, count, screen_clean(sqlite3_column_name(rows, i), utf8));
+        query_add_cell(&cells, &widths[i], screen_clean(sqlite3_column_name(rows, i), utf8));
         right[i] = true;
     }
     while ((rc = query_step(query, err)) > 0)
         for (int i = 0; i < columns; i++) {
             int type = sqlite3_column_type(rows, i);
             right[i] &= type != SQLITE_TEXT && type != SQLITE_BLOB;
-            vector_push(cells, count, query_cell(rows, i, utf8, cut));
+            query_add_cell(&cells, &widths[i], query_cell(rows, i, utf8, cut));
         }
-    for (size_t i = 0; i < count; i++) {
-        int *width = &widths[i % (size_t)columns], needed = screen_columns(cells[i]);
-        *width = needed > *width ? needed : *width;
-    }
-    for (size_t i = 0; i < count && rc == 0; i += (size_t)columns)
-        query_print_line(out, &cells[i], widths, right, columns);
-    for (size_t i = 0; i < count; i++)
-        free(cells[i]);
-    free(cells);
+    for (const char *line = cells.text; line < cells.text + cells.len && rc == 0;)
+        line = query_print_line(out, line, widths, right, columns);
+    strbuf_free(&cells);
     free(widths);
     free(right);
     return rc;

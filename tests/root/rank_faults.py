@@ -332,6 +332,9 @@ def case_query(folder):
     blobs = "WITH RECURSIVE many (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM many WHERE i < 400) SELECT randomblob(500000) AS b FROM many"
     most = most_memory("query", folder, "--map", blobs, "--reduce", "SELECT count(*) AS n FROM map")
     assert most < 190, most
+    many = "WITH RECURSIVE many (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM many WHERE i < 100000) SELECT i FROM many"
+    most = most_memory("query", folder, "--map", many) # a table has to know the widths of all rows
+    assert most < 100, most
     for words, sentence in ((["--map", "DELETE FROM gap"], "--map is no SELECT"), (["--map", "ATTACH 'x.db' AS x"], "--map is no SELECT"),
                             (["--map", "SELECT 1; DELETE FROM gap"], "several statements"), (["--map", "SELECT nowhere FROM gap"], "no such column: nowhere"),
                             (["--map", "SELECT 1 AS rowid, 2 AS oid, 3 AS _rowid_"], "give one of them another name"),
