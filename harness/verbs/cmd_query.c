@@ -106,7 +106,7 @@ static int query_print_json(struct query *query, FILE *out, struct error *err)
     json_object_set_new(head, "restart", json_integer((json_int_t)shards->restart));
     json_object_set_new(head, "ranks", json_integer(shards->ranks));
     json_object_set_new(head, "missing", query_json_missing(shards));
-    json_object_set_new(head, "columns", names);
+    json_object_set(head, "columns", names);
     char *text = json_dumps(head, JSON_INDENT(1));
     text[strlen(text) - 2] = 0; // the rows follow
     fprintf(out, "%s,\n \"rows\": [", text);
@@ -116,13 +116,14 @@ static int query_print_json(struct query *query, FILE *out, struct error *err)
     while ((rc = query_step(query, err)) > 0) {
         json_t *row = json_object();
         for (int i = 0; i < columns; i++)
-            json_object_set_new(row, sqlite3_column_name(rows, i), query_json_value(rows, i));
+            json_object_set_new(row, json_string_value(json_array_get(names, (size_t)i)), query_json_value(rows, i)); // UTF-8
         fputs(between, out);
         json_dumpf(row, out, JSON_COMPACT | JSON_REAL_PRECISION(17));
         json_decref(row);
         between = ",\n  ";
     }
     fputs("\n ]\n}\n", out);
+    json_decref(names);
     return rc;
 }
 

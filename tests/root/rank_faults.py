@@ -353,6 +353,8 @@ def case_query(folder):
                        rig.UPGATE, "query", run, "--map", blobs + sort)
         assert (done.returncode, done.stdout) == (4, "") and sentence in done.stderr and "full" in done.stderr, (done.returncode, done.stderr)
     os.rmdir(small)
+    code, document, _ = rig.query(folder, "--map", b"SELECT 1 AS 'a\xff'")
+    assert (code, document["columns"][2:], document["rows"][0]["a\ufffd"]) == (0, ["a\ufffd"], 1), document
     assert [open(path, "rb").read() for path in paths] == before and sorted(os.listdir(run)) == ["0-0.db", "0-1.db", "0-2.db"]
 
     os.unlink(paths[1])
