@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -204,6 +205,17 @@ static int query_print_table(struct query *query, FILE *out, struct error *err)
 
 // --- the verb -------------------------------------------------------------------------------------
 
+// Shards are only read.
+static int query_check_output(const struct scan *scan, const char *output, struct error *err)
+{
+    struct stat info, shard;
+    bool there = output && stat(output, &info) == 0;
+    for (size_t i = 0; there && i < scan->count; i++)
+        if (stat(scan->shards[i].path, &shard) == 0 && shard.st_dev == info.st_dev && shard.st_ino == info.st_ino)
+            return error_set(err, -EINVAL, "'%s' is one of the shards; name another file with -o", output);
+    return 0;
+}
+
 static int query_print(struct query *query, const struct options_common *common, struct error *err)
 {
     FILE *out = common->output ? fopen(common->output, "we") : stdout;
@@ -228,6 +240,8 @@ static int query_go(const struct query_values *values, const char *dir, enum exi
         return error_set(err, -EINVAL, "nothing to ask: --map wants a SELECT, which is run on each shard");
     int rc = query_new(&opts, &query, err);
     const struct merge_result *shards = query_shards(query);
+    if (rc == 0)
+        rc = query_check_output(&shards->scan, values->common.output, err);
     for (size_t i = 0; i < shards->missing_count && rc == 0; i++)
         log_warn("rank %d is missing: %s", (int)shards->missing[i].rank, shards->missing[i].why);
     for (size_t i = 0; i < shards->note_count && rc == 0; i++)

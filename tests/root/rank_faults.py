@@ -343,6 +343,7 @@ def case_query(folder):
                             (["--map", "SELECT 1 AS a, 2 AS A"], "two columns 'A'"), (["--map", "-- nothing"], "--map is empty"),
                             (["--map", "SELECT 1 AS a", "--reduce", "SELECT b FROM map"], "--reduce: no such column: b"),
                             (["--map", "SELECT 1 AS a", "--reduce", "DROP TABLE map"], "--reduce is no SELECT"), ([], "--map wants a SELECT"),
+                            (["--map", "SELECT 1 AS a", "-o", paths[2]], "is one of the shards"),
                             (["--map", "SELECT 1 AS a", "--job", "other"], "no run 'other'")):
         code, document, stderr = rig.query(folder, *words)
         assert (code, document) == (2, None) and sentence in stderr and stderr.count("\n") == 1, (words, code, document, stderr)
