@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 
 enum {
@@ -15,7 +16,9 @@ enum {
     QUERY_BATCH_BYTES = 4 << 20, // of their texts and blobs
     QUERY_OWN = 2,         // columns in front: rank and node
     QUERY_SHARD_BITS = 40, // of a rowid, the number of the row in its shard
-    QUERY_CACHE_KB = 65536 // of the table map in memory; what is more goes to a temporary file
+    QUERY_CACHE_KB = 65536, // of the table map in memory; what is more goes to a temporary file
+    QUERY_LOOK_INSTRUCTIONS = 100000, // of SQLite between two looks at the clock: some milliseconds
+    QUERY_LIVE_S = 20 // of a recorder that still writes: after 60 s of commits that a reader puts off it gives up (tracer/record/writer.c)
 };
 
 struct query {
@@ -201,6 +204,11 @@ static void query_put(struct query *query, const struct scan_shard *shard, size_
     query_batch_clear(batch);
 }
 
+static int query_is_late(void *until_ns)
+{
+    return clock_monotonic_ns() > *(const int64_t *)until_ns;
+}
+
 static bool query_goes_on(struct query *query)
 {
     pthread_mutex_lock(&query->lock);
@@ -240,6 +248,8 @@ static int query_map_failed(const struct scan_shard *shard, sqlite3 *db, struct 
     switch (sqlite3_errcode(db)) {
     case SQLITE_FULL:
         return error_set(err, -ENOSPC, "failed to sort or gather what --map selects: %s; SQLITE_TMPDIR names another directory", sqlite3_errmsg(db));
+    case SQLITE_INTERRUPT:
+        return error_set(err, -EIO, "'%s' is still being written, and its recorder would not wait longer for --map than %d s", shard->path, QUERY_LIVE_S);
     case SQLITE_ERROR:
     case SQLITE_TOOBIG:
         return error_set(err, -EIO, "--map fails on '%s': %s", shard->path, sqlite3_errmsg(db));
@@ -255,12 +265,14 @@ static void query_visit(void *arg, struct scan_shard *shard, size_t index, struc
     struct error err = {0};
     sqlite3_stmt *map = NULL;
     struct query_batch *batch = NULL;
-    int64_t rows = 0, put = 0;
+    int64_t rows = 0, put = 0, until_ns = clock_monotonic_ns() + QUERY_LIVE_S * 1000000000LL;
     int rc = query_goes_on(query) ? store_use_own_views(store, &err) : -ECANCELED, step = SQLITE_DONE;
     if (rc == 0)
         rc = query_prepare_map(query, store, &map, &err);
     if (rc == 0)
         batch = xcalloc(1, sizeof *batch);
+    if (shard->alive)
+        sqlite3_progress_handler(store_db(store), QUERY_LOOK_INSTRUCTIONS, query_is_late, &until_ns);
     while (rc == 0 && query_goes_on(query) && (step = sqlite3_step(map)) == SQLITE_ROW) {
         for (int i = 0; i < query->columns; i++)
             query_keep(batch, map, i);
@@ -278,6 +290,7 @@ static void query_visit(void *arg, struct scan_shard *shard, size_t index, struc
         query_batch_clear(batch);
     free(batch);
     sqlite3_finalize(map);
+    sqlite3_progress_handler(store_db(store), 0, NULL, NULL);
     if (rc == 0 || rc == -ECANCELED)
         return;
     shard->why = xstrdup(err.text);

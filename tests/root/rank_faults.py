@@ -358,6 +358,13 @@ def case_query(folder):
     assert (code, document["columns"][2:], document["rows"][0]["a\ufffd"]) == (0, ["a\ufffd"], 1), document
     assert [open(path, "rb").read() for path in paths] == before and sorted(os.listdir(run)) == ["0-0.db", "0-1.db", "0-2.db"]
 
+    with open("/proc/self/stat", encoding="utf-8") as file: # as if its recorder still wrote: it does not wait for ever
+        start_ticks = file.read().rpartition(")")[2].split()[19]
+    rig.change(paths[1], "UPDATE run SET writer_pid = %d, writer_start = %s" % (os.getpid(), start_ticks))
+    never = "WITH RECURSIVE many (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM many, run WHERE writer_pid IS NOT NULL) SELECT count(*) AS n FROM many"
+    code, document, stderr = rig.query(folder, "--map", never)
+    assert code == 3 and [row["rank"] for row in document["rows"]] == [0, 2] and "recorder would not wait longer" in stderr, (code, document, stderr)
+
     os.unlink(paths[1])
     code, document, stderr = rig.query(folder, "--map", "SELECT count(*) AS n FROM gap")
     assert code == 3 and [row["rank"] for row in document["rows"]] == [0, 2] and "rank 1 is missing: it has no shard" in stderr, (code, document, stderr)
