@@ -27,6 +27,7 @@ struct query {
     sqlite3 *db;
     sqlite3_stmt *insert, *rows;
     int columns;         // of the map
+    bool known;          // the map is known to be right: it is on the schema of this upgate
     bool own[QUERY_OWN]; // is the column in front? Not where the map has one of its name
     const char *number;  // of a row, by which rows are in order: a name of SQLite's rowid that no column of the map has
     pthread_mutex_t lock; // of db and what follows
@@ -223,7 +224,26 @@ static int query_drop(struct query *query, size_t index, struct error *err)
                       (long long)index << QUERY_SHARD_BITS, ((long long)(index + 1) << QUERY_SHARD_BITS) - 1);
 }
 
-// The first shard says which columns there are. What is wrong with the SQL is wrong on all of them, and ends it.
+// Asks the schema of this upgate which columns the map has, so that no shard, whoever made it, has a say for the others. Where it does not
+// know what the map asks for, that may be a view of the user in all of his shards.
+static int query_ask_schema(struct query *query, struct error *err)
+{
+    sqlite3 *schema = NULL;
+    sqlite3_stmt *map = NULL;
+    struct error unknown = {0};
+    int rc = store_open_schema(&schema, err);
+    if (rc)
+        return rc;
+    if (query_prepare(schema, "--map", query->opts->map, &map, &unknown) == 0) {
+        rc = query_make_table(query, map, err);
+        query->known = rc == 0;
+    }
+    sqlite3_finalize(map);
+    sqlite3_close(schema);
+    return rc;
+}
+
+// Else the first shard says it. What is wrong with the SQL is wrong on all of them, and ends it.
 static int query_prepare_map(struct query *query, struct store *store, sqlite3_stmt **ret, struct error *err)
 {
     sqlite3_limit(store_db(store), SQLITE_LIMIT_ATTACHED, 0);
@@ -234,7 +254,9 @@ static int query_prepare_map(struct query *query, struct store *store, sqlite3_s
     if (rc == 0 && !query->rc && sqlite3_column_count(*ret) != query->columns)
         rc = error_set(err, -EINVAL, "--map has %d columns on '%s', %d elsewhere: name them", sqlite3_column_count(*ret), store_path(store),
                        query->columns);
-    if (rc == -EINVAL && !query->rc) {
+    if (rc == -EINVAL && query->known)
+        error_prefix(err, "'%s' is not as upgate makes it", store_path(store));
+    if (rc == -EINVAL && !query->known && !query->rc) {
         query->rc = rc;
         query->err = *err;
     }
@@ -343,6 +365,8 @@ int query_new(const struct query_opts *opts, struct query **ret, struct error *e
     int rc = query_exec(query, err, "PRAGMA journal_mode = OFF; PRAGMA cache_size = -%d", QUERY_CACHE_KB);
     if (rc == 0)
         rc = query_exec(query, err, "BEGIN");
+    if (rc == 0)
+        rc = query_ask_schema(query, err);
     if (rc)
         return rc;
     const struct scan_visitor visitor = {.run = opts->run, .begin = query_visits_begin, .visit = query_visit, .arg = query};

@@ -365,6 +365,19 @@ def case_query(folder):
     code, document, stderr = rig.query(folder, "--map", never)
     assert code == 3 and [row["rank"] for row in document["rows"]] == [0, 2] and "recorder would not wait longer" in stderr, (code, document, stderr)
 
+    rig.change(paths[0], "CREATE VIEW mine AS SELECT 1 AS a")
+    assert rig.query(folder, "--map", "SELECT * FROM mine")[0] == 2
+    for path in paths[1:]:
+        rig.change(path, "CREATE VIEW mine AS SELECT 1 AS a")
+    code, document, stderr = rig.query(folder, "--map", "SELECT a FROM mine")
+    assert code == 0 and [row["a"] for row in document["rows"]] == [1, 1, 1], (code, document, stderr)
+    rig.change(paths[0], "DROP TABLE launch_rank") # the others are not asked less for that, nor is the SQL wrong
+    rig.change(paths[1], "ALTER TABLE launch_rank ADD COLUMN more INTEGER")
+    code, document, stderr = rig.query(folder, "--map", "SELECT count(*) AS n FROM (SELECT * FROM launch_rank)")
+    assert code == 3 and [row["rank"] for row in document["rows"]] == [1, 2] and "no such table: launch_rank" in stderr, (code, document, stderr)
+    code, document, stderr = rig.query(folder, "--map", "SELECT * FROM launch_rank")
+    assert code == 3 and [one["rank"] for one in document["missing"]] == [0, 1] and "not as upgate makes it" in stderr, (code, document, stderr)
+
     os.unlink(paths[1])
     code, document, stderr = rig.query(folder, "--map", "SELECT count(*) AS n FROM gap")
     assert code == 3 and [row["rank"] for row in document["rows"]] == [0, 2] and "rank 1 is missing: it has no shard" in stderr, (code, document, stderr)
