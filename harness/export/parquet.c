@@ -50,7 +50,7 @@ int parquet_check(const char *python, const volatile sig_atomic_t *stop, struct 
     int rc = parquet_run(found, NULL, stop, &end, err);
     if (rc == 0 && end.code == PARQUET_NO_DUCKDB)
         rc = error_set(err, -EINVAL, "Parquet is made by DuckDB, which '%s' lacks (%s): %s", found, end.said, help);
-    else if (rc == 0 && child_judge(&end, found, err))
+    else if (rc == 0 && (child_judge(&end, found, err) || !end.output[0])) // it prints a version
         rc = error_set(err, -EINVAL, "'%s' is no Python that works: exit status %d%s%s; %s", found, end.code, end.said[0] ? ": " : "", end.said, help);
     free(end.output);
     free(found);

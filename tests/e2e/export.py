@@ -526,7 +526,8 @@ def test_no_duckdb(work):
     os.chmod(bare, 0o755)
     check(run(path, "-o", out, "--python", bare), 2, "No module named 'duckdb'", "pip install duckdb", "--as csv")
     check(run(path, "-o", out, "--python", os.path.join(work, "none")), 2, "there is no Python", "--as csv")
-    check(run(path, "-o", out, "--python", "/bin/false"), 2, "is no Python that works")
+    for other in ("/bin/false", "/bin/true"):
+        check(run(path, "-o", out, "--python", other), 2, "is no Python that works")
     check_nothing(out)
     # What lies where one stands is not imported, nor what PYTHONPATH names.
     with open(os.path.join(work, "duckdb.py"), "w") as file:
