@@ -123,7 +123,8 @@ static int query_print_json(struct query *query, FILE *out, struct error *err)
         json_decref(row);
         between = ",\n  ";
     }
-    fputs("\n ]\n}\n", out);
+    if (rc == 0) // else nobody shall take it for all of it
+        fputs("\n ]\n}\n", out);
     json_decref(names);
     return rc;
 }

@@ -347,6 +347,9 @@ def case_query(folder):
                             (["--map", "SELECT 1 AS a", "--job", "other"], "no run 'other'")):
         code, document, stderr = rig.query(folder, *words)
         assert (code, document) == (2, None) and sentence in stderr and stderr.count("\n") == 1, (words, code, document, stderr)
+    done = rig.run(rig.UPGATE, "query", folder, "--format", "json", "--map", "SELECT 1 AS a", "--reduce",
+                   "SELECT CASE rank WHEN 2 THEN abs(-9223372036854775808) END AS a FROM map")
+    assert done.returncode == 2 and "integer overflow" in done.stderr and "]\n}" not in done.stdout, done # no document that seems whole
     small = os.path.join(folder, "small")
     os.mkdir(small)
     for sort, sentence in ((" ORDER BY 1", "SQLITE_TMPDIR names another directory"), ("", "failed to put the rows of the shards together")):
