@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sqlite3.h>
+
 #include "common/environment.h"
 #include "common/log.h"
 #include "common/options.h"
@@ -203,6 +205,7 @@ int main(int argc, char **argv)
     main_catch_failed_writes(SIGPIPE);
     main_catch_failed_writes(SIGXFSZ); // a limit on the size of files
     main_apply_log();
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); // its count of bytes is under one lock, which threads would take for each allocation
     environment_check(environ, main_environment_unknown);
     return main_close_stdout(main_dispatch(argc, argv));
 }
