@@ -272,6 +272,29 @@ TEST(two_ranks_on_one_cpu_take_turns_and_none_is_late)
     story_close(&job.story);
 }
 
+TEST(two_ranks_on_each_cpu_take_turns_and_none_is_late)
+{
+    struct job job; // always the same one of each pair goes second; who of those two is last changes
+    job_open(&job, 4, 4);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, compute[RANKS_MOST] = {7.5, 10, 7.5, 10};
+        compute[i % 2 ? 1 : 3] += 0.2;
+        compute[i % 2 ? 0 : 2] -= 0.1;
+        job_step(&job, 4, at, compute);
+        const double off[3][2] = {{2.5, 5}, {0, 2.5}, {5, 7.3}};
+        for (int pair = 0; pair < 4; pair += 2)
+            for (int k = 0; k < 3; k++)
+                story_gap(&job.story, (struct story_gap){.thread = job.main[pair + !!k], .out = at + off[k][0], .in = at + off[k][1],
+                                                         .flags = UG_GAP_PREEMPTED, .next = job.main[pair + !k],
+                                                         .before = job.main[pair + !k], .python = "main@/x/ddp.py:30"});
+        for (int rank = 0; rank < 4; rank++)
+            job_runs(&job, rank, at, at + 5, "main@/x/ddp.py:30");
+    }
+    story_analyse(&job.story);
+    CHECK(story_find(&job.story, "straggler") == NULL);
+    story_close(&job.story);
+}
+
 TEST(two_of_four_ranks_on_one_cpu_are_late)
 {
     struct job job;

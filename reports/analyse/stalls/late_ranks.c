@@ -17,8 +17,8 @@
 static const double late_errors = 4;
 static const double late_share = 0.01;     // of the window: what costs less is not worth a line
 // A neighbour is there all the time who takes turns in half of the blocks. Beside clean jobs of two ranks on two CPUs, with this project's
-// tests and three programs that never sleep, one of those was in 14, but had a sixth of the turns: by themselves all of them have less
-// than half, where the job's own ranks share a CPU.
+// tests and three programs that never sleep, one of those was in 14, but had a sixth of the turns: where the job's own ranks share a CPU,
+// all neighbours together have less than half.
 enum { LATE_STEADY_BLOCKS = LATE_BLOCKS / 2 };
 
 struct late_row { // of a rank
@@ -39,6 +39,7 @@ struct late_search {
     const struct work *work;
     int64_t begin, end;
     struct late_row *rows;
+    bool crowded;
 };
 
 static void late_spans(struct late_search *search)
@@ -190,22 +191,38 @@ static bool late_explained(const struct late_rank *one)
            one->deed_ns * 2 >= one->total_ns;
 }
 
-// Two ranks on one CPU take turns, and who goes second is late: that is no fault of either. A neighbour is who does not wait himself.
+// Does every rank lose turns to other ranks? Then there are more of them than CPUs, and who goes second is late: that is no fault of either.
+static bool late_crowded(const struct late_search *search)
+{
+    const struct ranks *ranks = search->ranks;
+    struct late_turns *by = xcalloc(search->work->trace->process_count + 1, sizeof *by);
+    bool crowded = true;
+    for (size_t i = 0; i < ranks->row_count && crowded; i++) {
+        int64_t lost = 0;
+        memset(by, 0, search->work->trace->process_count * sizeof *by);
+        late_queued(search, i, search->begin, search->end, by);
+        for (size_t k = 0; k < ranks->row_count; k++)
+            lost += k == i ? 0 : by[ranks->rows[k].process].ns;
+        crowded = (double)lost >= late_share * (double)(search->end - search->begin);
+    }
+    free(by);
+    return crowded;
+}
+
 static bool late_has_neighbour(const struct late_search *search, size_t index)
 {
     const struct late_row *row = &search->rows[index];
+    const struct ranks *ranks = search->ranks;
     size_t count = search->work->trace->process_count;
     struct late_turns *by = xcalloc(count + 1, sizeof *by);
     int64_t queued = 0, steady = 0;
-    for (size_t i = 0; i < row->span_count; i++) {
-        int64_t parted = late_parted(search, index, row->waiters[i], row->spans[i].begin);
-        struct late_turns *first = &by[search->ranks->rows[row->waiters[i]].process], before = *first;
-        queued += late_queued(search, index, parted, row->spans[i].end, by);
-        *first = before;
-    }
-    for (uint32_t i = 0; i < count; i++)
-        if (i != search->ranks->rows[index].process && __builtin_popcount(by[i].blocks) >= LATE_STEADY_BLOCKS)
-            steady += by[i].ns;
+    for (size_t i = 0; i < row->span_count; i++)
+        queued += late_queued(search, index, late_parted(search, index, row->waiters[i], row->spans[i].begin), row->spans[i].end, by);
+    by[ranks->rows[index].process].blocks = 0;
+    for (size_t i = 0; i < ranks->row_count && search->crowded; i++)
+        by[ranks->rows[i].process].blocks = 0;
+    for (size_t i = 0; i < count; i++)
+        steady += __builtin_popcount(by[i].blocks) >= LATE_STEADY_BLOCKS ? by[i].ns : 0;
     free(by);
     return steady > 0 && steady * 2 >= queued;
 }
@@ -243,6 +260,7 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
     late_spans(&search);
     for (size_t i = 0; i < ranks->row_count; i++)
         late_blocks(&search, i);
+    search.crowded = late_crowded(&search);
     for (size_t i = 0; i < ranks->row_count; i++)
         late_judge(&search, i, ret_late);
     if (ret_late->count)
