@@ -162,12 +162,16 @@ static const char *const migrate_begin =
     "PRAGMA foreign_keys = OFF; PRAGMA legacy_alter_table = ON; BEGIN IMMEDIATE";
 static const char *const migrate_end = "COMMIT; PRAGMA legacy_alter_table = OFF";
 
+int migrate_open_present(const char *schema_sql, sqlite3 **ret)
+{
+    int rc = sqlite3_open(":memory:", ret);
+    return rc == SQLITE_OK ? sqlite3_exec(*ret, schema_sql, NULL, NULL, NULL) : rc;
+}
+
 int migrate(sqlite3 *db, const char *schema_sql, bool temporary)
 {
     sqlite3 *present = NULL;
-    int rc = sqlite3_open(":memory:", &present);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_exec(present, schema_sql, NULL, NULL, NULL);
+    int rc = migrate_open_present(schema_sql, &present);
     if (rc == SQLITE_OK)
         rc = sqlite3_exec(db, temporary ? "PRAGMA temp_store = MEMORY" : migrate_begin, NULL, NULL, NULL);
     if (rc == SQLITE_OK && !temporary)
@@ -189,9 +193,7 @@ int migrate(sqlite3 *db, const char *schema_sql, bool temporary)
 int migrate_views(sqlite3 *db, const char *schema_sql)
 {
     sqlite3 *present = NULL;
-    int rc = sqlite3_open(":memory:", &present);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_exec(present, schema_sql, NULL, NULL, NULL);
+    int rc = migrate_open_present(schema_sql, &present);
     if (rc == SQLITE_OK)
         rc = sqlite3_exec(db, "PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
     if (rc == SQLITE_OK)

@@ -12,6 +12,9 @@
 // connection off: the caller switches them on. An SQLite code; the message is sqlite3_errmsg(db)'s.
 int migrate(sqlite3 *db, const char *schema_sql, bool temporary);
 
+// An empty database in memory with the schema; to be closed in any case. An SQLite code.
+int migrate_open_present(const char *schema_sql, sqlite3 **ret);
+
 // The views of the schema as temporary ones, where the file has others of their names or none. Not behind migrate(…, true), which makes them too.
 int migrate_views(sqlite3 *db, const char *schema_sql);
 
