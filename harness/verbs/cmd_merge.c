@@ -14,24 +14,20 @@
 #include "contracts/exit_code.h"
 #include "harness/rank/merge.h"
 #include "harness/verbs/command_line.h"
+#include "harness/verbs/shard_options.h"
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/text/json_text.h"
 #include "tracer/store/store.h"
 
 struct merge_values {
-    const char *run;
-    uint64_t restart;
-    bool restart_given;
+    struct shard_values shards;
     struct options_common common;
 };
 
 extern const struct verb verb_merge;
 
 static const struct option_spec merge_options[] = {
-    {"Which shards", 0, "job", OPTION_TEXT, "NAME", NULL, "the only one", "of several runs in DIR this one",
-     offsetof(struct merge_values, run), 0, 0, 0},
-    {NULL, 0, "restart", OPTION_UINT, "N", NULL, "the last one", "of a job that its launcher restarted, counted from 0",
-     offsetof(struct merge_values, restart), 0, INT32_MAX, offsetof(struct merge_values, restart_given)},
+    OPTIONS_SHARDS(struct merge_values, shards),
     OPTIONS_COMMON(struct merge_values, common, "RUN.db", "the store; must not exist yet", "run.db"),
     {.name = NULL}};
 
@@ -48,17 +44,6 @@ static const char merge_exit_codes[] =
     "  2  usage, no shards, several runs in one directory, a rank that is there twice; nothing written\n"
     "  3  merged, but ranks are missing\n"
     "  4  operational failure: no permission, disk full\n";
-
-static json_t *merge_json_ranks(const struct merge_rank *ranks, size_t count)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++) {
-        json_t *item = json_pack("{si}", "rank", (int)ranks[i].rank);
-        json_object_set_new(item, "why", render_json_text(ranks[i].why));
-        json_array_append_new(list, item);
-    }
-    return list;
-}
 
 // The device of a process; NULL: it had none. The caller frees.
 static char *merge_gpu(struct store *store, const struct stall *stall)
@@ -96,8 +81,8 @@ static void merge_print_json(const struct merge_result *result, struct store *st
     json_object_set_new(document, "run", render_json_text(result->run));
     json_object_set_new(document, "restart", result->restart < 0 ? json_null() : json_integer((json_int_t)result->restart));
     json_object_set_new(document, "ranks", json_integer(result->ranks));
-    json_object_set_new(document, "missing", merge_json_ranks(result->missing, result->missing_count));
-    json_object_set_new(document, "duplicates", merge_json_ranks(result->duplicates, result->duplicate_count));
+    json_object_set_new(document, "missing", shard_ranks_json(result->missing, result->missing_count));
+    json_object_set_new(document, "duplicates", shard_ranks_json(result->duplicates, result->duplicate_count));
     json_object_set_new(document, "nodes", json_integer((json_int_t)result->node_count));
     json_object_set_new(document, "steps", store ? json_integer((json_int_t)result->steps) : json_null());
     json_object_set_new(document, "bytes", json_integer((json_int_t)result->bytes));
@@ -159,8 +144,8 @@ static int merge_go(const struct merge_values *values, const char *dir, const ch
 {
     const struct merge_opts opts = {.dir = dir,
                                     .path = values->common.output,
-                                    .run = values->run,
-                                    .restart = values->restart_given ? (int64_t)values->restart : -1,
+                                    .run = values->shards.run,
+                                    .restart = shard_values_restart(&values->shards),
                                     .command_line = command_line,
                                     .dry_run = values->common.dry_run};
     struct merge_result result;

@@ -15,14 +15,13 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "harness/rank/query.h"
-#include "harness/verbs/command_line.h"
+#include "harness/verbs/shard_options.h"
 #include "reports/render/text/json_text.h"
 #include "reports/render/text/screen.h"
 
 struct query_values {
-    const char *map, *reduce, *run;
-    uint64_t restart;
-    bool restart_given;
+    const char *map, *reduce;
+    struct shard_values shards;
     struct options_common common;
 };
 
@@ -33,9 +32,7 @@ static const struct option_spec query_options[] = {
      offsetof(struct query_values, map), 0, 0, 0},
     {NULL, 0, "reduce", OPTION_TEXT, "SELECT", NULL, "all of it",
      "is run on the table map: rank, node, and the columns of --map, a row for each row of each shard", offsetof(struct query_values, reduce), 0, 0, 0},
-    {"Which shards", 0, "job", OPTION_TEXT, "NAME", NULL, "the only one", "of several runs in DIR this one", offsetof(struct query_values, run), 0, 0, 0},
-    {NULL, 0, "restart", OPTION_UINT, "N", NULL, "the last one", "of a job that its launcher restarted, counted from 0",
-     offsetof(struct query_values, restart), 0, INT32_MAX, offsetof(struct query_values, restart_given)},
+    OPTIONS_SHARDS(struct query_values, shards),
     OPTIONS_COMMON(struct query_values, common, "FILE", "the rows go there, not to stdout", NULL),
     {.name = NULL}};
 
@@ -82,17 +79,6 @@ static json_t *query_json_value(sqlite3_stmt *rows, int column)
     }
 }
 
-static json_t *query_json_missing(const struct merge_result *shards)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < shards->missing_count; i++) {
-        json_t *item = json_pack("{si}", "rank", (int)shards->missing[i].rank);
-        json_object_set_new(item, "why", render_json_text(shards->missing[i].why));
-        json_array_append_new(list, item);
-    }
-    return list;
-}
-
 // A row at a time: there may be millions.
 static int query_print_json(struct query *query, FILE *out, struct error *err)
 {
@@ -106,7 +92,7 @@ static int query_print_json(struct query *query, FILE *out, struct error *err)
     json_object_set_new(head, "run", render_json_text(shards->run));
     json_object_set_new(head, "restart", json_integer((json_int_t)shards->restart));
     json_object_set_new(head, "ranks", json_integer(shards->ranks));
-    json_object_set_new(head, "missing", query_json_missing(shards));
+    json_object_set_new(head, "missing", shard_ranks_json(shards->missing, shards->missing_count));
     json_object_set(head, "columns", names);
     char *text = json_dumps(head, JSON_INDENT(1));
     text[strlen(text) - 2] = 0; // the rows follow
@@ -232,8 +218,8 @@ static int query_go(const struct query_values *values, const char *dir, enum exi
 {
     const struct query_opts opts = {
         .dir = dir,
-        .run = values->run,
-        .restart = values->restart_given ? (int64_t)values->restart : -1,
+        .run = values->shards.run,
+        .restart = shard_values_restart(&values->shards),
         .map = values->map,
         .reduce = values->reduce};
     struct query *query = NULL;
