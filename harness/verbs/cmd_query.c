@@ -16,6 +16,7 @@
 #include "contracts/exit_code.h"
 #include "harness/rank/query.h"
 #include "harness/verbs/shard_options.h"
+#include "reports/render/render.h"
 #include "reports/render/text/json_text.h"
 #include "reports/render/text/screen.h"
 
@@ -52,6 +53,17 @@ static const char query_exit_codes[] =
 
 enum { QUERY_CELL_COLUMNS = 60 }; // on a terminal; what is longer is cut in its middle
 
+// A copy, of as many bytes; a byte that is not UTF-8 is '?'. The caller frees.
+static char *query_text(sqlite3_stmt *rows, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(rows, column);
+    size_t len = (size_t)sqlite3_column_bytes(rows, column);
+    char *copy = xcalloc(len + 1, 1);
+    memcpy(copy, text ? text : "", len);
+    string_make_utf8(copy, len);
+    return copy;
+}
+
 // --- JSON -----------------------------------------------------------------------------------------
 
 static json_t *query_json_value(sqlite3_stmt *rows, int column)
@@ -74,8 +86,12 @@ static json_t *query_json_value(sqlite3_stmt *rows, int column)
         strbuf_free(&hex);
         return text;
     }
-    default:
-        return render_json_text((const char *)sqlite3_column_text(rows, column));
+    default: {
+        char *text = query_text(rows, column);
+        json_t *item = json_stringn(text, (size_t)sqlite3_column_bytes(rows, column));
+        free(text);
+        return item;
+    }
     }
 }
 
@@ -128,8 +144,7 @@ static char *query_cell(sqlite3_stmt *rows, int column, bool utf8, bool cut)
     case SQLITE_BLOB:
         return xasprintf("(%d bytes)", sqlite3_column_bytes(rows, column));
     default:
-        text = xstrdup((const char *)sqlite3_column_text(rows, column));
-        string_make_utf8(text, strlen(text));
+        text = query_text(rows, column);
         clean = screen_clean(text, utf8);
         free(text);
         if (!cut)
@@ -205,13 +220,14 @@ static int query_check_output(const struct scan *scan, const char *output, struc
 
 static int query_print(struct query *query, const struct options_common *common, struct error *err)
 {
-    FILE *out = common->output ? fopen(common->output, "we") : stdout;
-    if (!out)
-        return error_set(err, -errno, "failed to write '%s': %s", common->output, strerror(errno));
-    int rc = strcmp(common->format, "json") == 0 ? query_print_json(query, out, err) : query_print_table(query, out, err);
-    if (common->output && (ferror(out) | fclose(out)) && rc == 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to write '%s': %s", common->output, strerror(errno));
-    return rc;
+    struct render_stream *stream = NULL;
+    int rc = common->output ? render_stream_open(common->output, &stream, err) : 0;
+    if (rc)
+        return rc;
+    FILE *out = stream ? render_stream_file(stream) : stdout;
+    rc = strcmp(common->format, "json") == 0 ? query_print_json(query, out, err) : query_print_table(query, out, err);
+    int close_rc = stream ? render_stream_close(stream, rc == 0, err) : 0;
+    return rc ? rc : close_rc;
 }
 
 static int query_go(const struct query_values *values, const char *dir, enum exit_code *ret_exit, struct error *err)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports as files and on stdout: the ending picks the form. A file is built in memory, written
-// beside its place under a temporary name, synced and renamed: it appears whole or not at all.
+// Reports as files and on stdout: the ending picks the form. A file is written beside its place under a temporary name, synced and
+// renamed: it appears whole or not at all.
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -61,20 +62,6 @@ int render_file_check(const char *path, struct error *err)
     return file_form(path, &form, err);
 }
 
-static int file_write_all(int fd, const char *bytes, size_t len)
-{
-    while (len) {
-        ssize_t written = write(fd, bytes, len);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0)
-            return -errno;
-        bytes += written;
-        len -= (size_t)written;
-    }
-    return fsync(fd) < 0 && errno != EINVAL && errno != EROFS ? -errno : 0;
-}
-
 // What a file made by open() would get: the umask can only be read by setting it.
 static mode_t file_mode(void)
 {
@@ -88,7 +75,24 @@ int render_write(const char *path, const char *text, struct error *err)
     return render_write_bytes(path, text, strlen(text), err);
 }
 
-int render_write_bytes(const char *path, const void *bytes, size_t len, struct error *err)
+struct render_stream {
+    char *path, *temporary;
+    FILE *file;
+};
+
+static int file_failed(const char *path, int rc, struct error *err)
+{
+    return error_set(err, rc == -EINVAL ? -EIO : rc, "failed to write '%s': %s; nothing was left there", path, strerror(-rc));
+}
+
+static void file_free(struct render_stream *stream)
+{
+    free(stream->path);
+    free(stream->temporary);
+    free(stream);
+}
+
+int render_stream_open(const char *path, struct render_stream **ret, struct error *err)
 {
     struct stat info;
     // A device or a pipe (/dev/stdout.md by a link, a FIFO) cannot be replaced; that is no place
@@ -96,27 +100,66 @@ int render_write_bytes(const char *path, const void *bytes, size_t len, struct e
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return error_set(err, S_ISDIR(info.st_mode) ? -EISDIR : -EINVAL,
                          "failed to write '%s': it is not a regular file", path);
-    char *temporary = xasprintf("%s.XXXXXX", path);
-    int fd = mkostemp(temporary, O_CLOEXEC);
-    if (fd < 0) {
+    struct render_stream *stream = xcalloc(1, sizeof *stream);
+    *stream = (struct render_stream){.path = xstrdup(path), .temporary = xasprintf("%s.XXXXXX", path)};
+    int fd = mkostemp(stream->temporary, O_CLOEXEC);
+    if (fd < 0 || !(stream->file = fdopen(fd, "w"))) {
         int rc = error_set(err, -errno, "failed to write '%s': %s", path, strerror(errno));
-        free(temporary);
+        if (fd >= 0) {
+            close(fd);
+            unlink(stream->temporary);
+        }
+        file_free(stream);
         return rc;
     }
-    int rc = file_write_all(fd, bytes, len);
-    if (rc == 0 && fchmod(fd, file_mode()) < 0)
+    *ret = stream;
+    return 0;
+}
+
+FILE *render_stream_file(const struct render_stream *stream)
+{
+    return stream->file;
+}
+
+// 0: what was written is on the disk.
+static int file_sync(FILE *file)
+{
+    bool failed = ferror(file);
+    errno = 0;
+    if (fflush(file) != 0 || failed) // what could not be written is tried again, and says why
+        return errno ? -errno : -EIO;
+    int fd = fileno(file);
+    if (fsync(fd) < 0 && errno != EINVAL && errno != EROFS)
+        return -errno;
+    return fchmod(fd, file_mode()) < 0 ? -errno : 0;
+}
+
+int render_stream_close(struct render_stream *stream, bool whole, struct error *err)
+{
+    int rc = whole ? file_sync(stream->file) : 0;
+    if (fclose(stream->file) != 0 && whole && rc == 0)
         rc = -errno;
-    if (close(fd) < 0 && rc == 0)
+    if (whole && rc == 0 && rename(stream->temporary, stream->path) < 0)
         rc = -errno;
-    if (rc == 0 && rename(temporary, path) < 0)
-        rc = -errno;
-    if (rc) {
-        unlink(temporary);
-        error_set(err, rc == -EINVAL ? -EIO : rc,
-                  "failed to write '%s': %s; nothing was left there", path, strerror(-rc));
-    }
-    free(temporary);
+    if (!whole || rc)
+        unlink(stream->temporary);
+    if (rc)
+        file_failed(stream->path, rc, err);
+    file_free(stream);
     return rc;
+}
+
+int render_write_bytes(const char *path, const void *bytes, size_t len, struct error *err)
+{
+    struct render_stream *stream = NULL;
+    int rc = render_stream_open(path, &stream, err);
+    if (rc)
+        return rc;
+    errno = 0;
+    if (fwrite(bytes, 1, len, stream->file) < len)
+        rc = file_failed(path, errno ? -errno : -EIO, err);
+    int close_rc = render_stream_close(stream, rc == 0, err);
+    return rc ? rc : close_rc;
 }
 
 char *render_json_dump(json_t *document, int digits, struct error *err)

@@ -62,7 +62,13 @@ char *render_json_dump(json_t *document, int digits, struct error *err);
 // Text on stdout. what: "the difference". -EIO, -ENOSPC, -EPIPE when stdout did not take it.
 int render_print(const char *text, const char *what, struct error *err);
 
-// Any text as a file that appears whole or not at all.
+// A file that is written piece by piece and appears whole or not at all: until it is closed as whole, what was there stays.
+struct render_stream;
+ERROR_CHECKED int render_stream_open(const char *path, struct render_stream **ret, struct error *err);
+FILE *render_stream_file(const struct render_stream *stream);
+// whole: it takes its place, if all of it could be written; else nothing is left of it, and 0 is returned. The stream is gone.
+int render_stream_close(struct render_stream *stream, bool whole, struct error *err);
+// Any text as such a file.
 ERROR_CHECKED int render_write(const char *path, const char *text, struct error *err);
 ERROR_CHECKED int render_write_bytes(const char *path, const void *bytes, size_t len, struct error *err);
 

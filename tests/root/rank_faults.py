@@ -326,6 +326,20 @@ def case_query(folder):
     assert (code, document["rows"]) == (0, [{"n": 30000, "i": 3 * 49995000, "t": 10000, "r": 6}]), document
     table = rig.run(rig.UPGATE, "query", folder, "--map", "SELECT NULL AS none, 1.5 AS half, x'00ff' AS bytes, 'a\x1b[31m\tb' AS text")
     assert table.stdout.splitlines()[1].split() == ["0", host, "-", "1.5", "(2", "bytes)", "a", "b"], table.stdout
+    code, document, _ = rig.query(folder, "--map", "SELECT CAST(x'6100ff62' AS TEXT) AS text LIMIT 1")
+    assert (code, document["rows"][0]["text"]) == (0, "a??b"), document
+    kept = os.path.join(folder, "kept.txt")
+    with open(kept, "w", encoding="utf-8") as file:
+        file.write("of before")
+    fails = "SELECT CASE WHEN ns = (SELECT max(ns) FROM map) THEN abs(-9223372036854775807 - 1) ELSE ns END AS ns FROM map"
+    done = rig.run(rig.UPGATE, "query", folder, "--map", "SELECT in_ns - out_ns AS ns FROM gap", "--reduce", fails, "-o", kept, "--format", "json")
+    assert done.returncode == 2 and "integer overflow" in done.stderr and open(kept, encoding="utf-8").read() == "of before", done
+    done = rig.run(rig.UPGATE, "query", folder, "--map", "SELECT 1 AS a", "-o", kept)
+    assert done.returncode == 0 and done.stdout == "" and open(kept, encoding="utf-8").read().split()[:3] == ["rank", "node", "a"], done
+    assert sorted(os.listdir(folder)) == ["job", "kept.txt"], os.listdir(folder)
+    done = rig.run(rig.UPGATE, "query", folder, "--map", "SELECT 1 AS a", "-o", os.path.join(folder, "none", "there"))
+    assert done.returncode == 4 and done.stderr.startswith("upgate: error: failed to write "), done
+    os.unlink(kept)
     for names in (("rowid",), ("oid", "RowID")): # SQLite's own name of what rows are in order by
         code, document, _ = rig.query(folder, "--map", "SELECT " + ", ".join("7 AS " + name for name in names))
         assert (code, document["rows"]) == (0, [{"rank": rank, "node": host, **dict.fromkeys(names, 7)} for rank in range(3)]), document
