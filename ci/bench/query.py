@@ -3,7 +3,7 @@
 """SQL over the shards of 1,000 ranks: `upgate query` beside a loop of Python's sqlite3, and DuckDB where this Python has it (PyPI: duckdb,
 duckdb-extension-sqlite-scanner). One shard is recorded, cut to --rows waits, and copied. Needs root. Wall time of whole commands, the
 files in memory, the best of --rounds in turns. Exit 1 when upgate takes more than 0.5 s, which is half of DuckDB's on the machine
-where that limit was set.
+where that limit was set, for a row of each shard; or more than the loop, where all rows are moved.
 
     python3 ci/bench/query.py [--shards 1000] [--rows 500] [--rounds 5]
 """
@@ -110,9 +110,10 @@ def main():
                     if who == "upgate query" and '"n":%d' % (args.shards * args.rows) not in printed:
                         raise SystemExit("query: the wrong answer: %s" % printed)
             for who, seconds in best.items():
-                over = who == "upgate query" and seconds > LIMIT_S
+                limit_s = LIMIT_S if name == "a row of each" else best["Python, sqlite3"]
+                over = who == "upgate query" and seconds > limit_s
                 missed |= over
-                print("%-14s %-16s %6.3f s%s" % (name, who, seconds, "   MISSED: %.1f s" % LIMIT_S if over else ""))
+                print("%-14s %-16s %6.3f s%s" % (name, who, seconds, "   MISSED: %.3f s" % limit_s if over else ""))
     if not duck:
         print("left out: DuckDB is not there")
     return int(missed)
