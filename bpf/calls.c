@@ -10,8 +10,8 @@
 
 #include "bpf/capture_inside.h"
 #include "bpf/descendants.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 #include "bpf/calls.skel.h"
 

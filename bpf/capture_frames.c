@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "bpf/capture_inside.h"
-#include "common/search.h"
-#include "common/vector.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
 
 void capture_add_tracing(struct capture *capture, uint64_t begin, uint64_t end)
 {

@@ -15,8 +15,8 @@
 
 #include "bpf/capture_inside.h"
 #include "bpf/descendants.h"
+#include "common/containers/vector.h"
 #include "common/proc.h"
-#include "common/vector.h"
 
 enum { CGROUP_DEPTH_MAX = 32 };
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "common/map.h"
+#include "common/containers/map.h"
 #include "common/strings.h"
 
 enum place { PLACE_UNKNOWN, PLACE_ASKED, PLACE_BELOW, PLACE_ELSEWHERE };

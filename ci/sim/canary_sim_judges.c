@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "reports/analyse/distribution.h"
 
 enum { JUDGE_BISECTIONS = 45 };

@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/containers/hash.h"
 #include "common/descriptors.h"
-#include "common/hash.h"
 #include "common/proc.h"
 #include "common/strings.h"
 

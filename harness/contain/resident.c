@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/proc.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 static const char *const resident_words[RESIDENT_KIND_COUNT] = {
     [RESIDENT_FILE] = "file",   [RESIDENT_HEAP] = "heap",     [RESIDENT_ANONYMOUS] = "anonymous",

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "tracer/store/store.h"
 
 // Of a view SQLite knows the type of a column that is a table's, not of an expression. Names ending in _ns are integers by the law of

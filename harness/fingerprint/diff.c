@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "harness/fingerprint/library.h"
 #include "harness/fingerprint/read.h"

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/proc.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 // 64 MiB: 400,000 mappings of 160 characters, six times the kernel's default limit of a process.
 enum { MAPS_BYTES_MAX = 64 << 20 };

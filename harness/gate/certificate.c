@@ -17,9 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/containers/vector.h"
 #include "common/directory.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/binomial.h"
 #include "tracer/store/ranges.h"
 

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/gate/gate.h"
 #include "harness/gate/judge_rows.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/vector.h"
+#include "common/containers/vector.h"
 #include "contracts/skipped.h"
 
 static const char *const pair_fate_names[PAIR_FATE_COUNT] = {"valid", "void", "failed"};

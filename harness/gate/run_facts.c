@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 static int run_facts_load_plan(struct store *store, struct run_facts *run, const char *text,
                                struct error *err)

@@ -15,9 +15,9 @@
 
 #include "common/child.h"
 #include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/log.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/image/hold.h"
 
 #define IMAGE_LABEL "upgate"

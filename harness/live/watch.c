@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "common/units.h"
-#include "common/vector.h"
 #include "harness/live/look.h"
 
 #define WATCH_S INT64_C(1000000000)

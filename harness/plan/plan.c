@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/plan/plan_internal.h"
 
 #define PLAN_SCHEMA "upgate.plan/1"

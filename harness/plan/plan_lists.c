@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/environment.h"
 #include "common/strings.h"
 #include "common/units.h"
-#include "common/vector.h"
 #include "harness/plan/plan_internal.h"
 
 enum { PLAN_PAIRS_MAX = 1000 };

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 enum { YAML_FILE_MERGE_DEPTH_MAX = 8, YAML_FILE_MERGE_STEPS_MAX = 65536 };
 

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 void choose_add_missing(struct merge_result *result, int32_t rank, const char *why)
 {

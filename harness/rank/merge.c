@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/parallel.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/contain/process.h"
 #include "harness/rank/choose.h"
 #include "harness/run/shard.h"

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/parallel.h"
 #include "common/proc.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/contain/process.h"
 
 int scan_open(const struct scan_shard *shard, struct store **ret, struct error *err)

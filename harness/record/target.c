@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "common/units.h"
-#include "common/vector.h"
 
 enum {
     TARGET_MOUNTS_MAX = 32,

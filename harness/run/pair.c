@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "common/units.h"
-#include "common/vector.h"
 #include "contracts/skipped.h"
 #include "harness/contain/host.h"
 #include "harness/run/pair_internal.h"

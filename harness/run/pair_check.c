@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "common/strings.h"
 
 void pair_fail(struct pair *pair, char *reason)

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "reports/analyse/distribution.h"
 
 double binomial_upper_bound(long events, long trials, double confidence)

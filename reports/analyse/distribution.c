@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 
 enum {
     DISTRIBUTION_BISECTIONS_MAX = 1100, // a quantile near 1e-308 is halved so often

@@ -15,8 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/arena.h"
 #include "common/clock.h"
+#include "common/containers/arena.h"
 #include "common/strings.h"
 #include "harness/canary/sources/sources.h"
 #include "harness/canary/traffic/traffic.h"

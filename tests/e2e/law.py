@@ -23,7 +23,6 @@ LAW = {
     "tracer/gpu": COMMON | {"tracer/store", "tracer/symbols"},
     "bpf": COMMON,
     "tracer/record": COMMON | {"bpf", "tracer/gpu", "tracer/symbols", "tracer/unwind", "tracer/pystack", "tracer/store", "harness/steps"},
-    "tracer/pystack": COMMON,
     "harness/steps": COMMON,
     "tracer/calls": COMMON | {"bpf", "tracer/symbols", "harness/steps"},
     "reports/analyse": COMMON,

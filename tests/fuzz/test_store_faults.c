@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
+#include "common/containers/hash.h"
 #include "common/strings.h"
 #include "harness/gate/gate.h"
 #include "reports/analyse/diff/diff.h"

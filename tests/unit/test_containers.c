@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/arena.h"
-#include "common/intern.h"
-#include "common/map.h"
-#include "common/search.h"
-#include "common/sort.h"
-#include "common/vector.h"
+#include "common/containers/arena.h"
+#include "common/containers/intern.h"
+#include "common/containers/map.h"
+#include "common/containers/search.h"
+#include "common/containers/sort.h"
+#include "common/containers/vector.h"
 #include "tests/unit/runner.h"
 
 TEST(vector_keeps_what_was_pushed)

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/stalls/parts.h"
 #include "tests/unit/runner.h"

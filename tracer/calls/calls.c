@@ -22,7 +22,7 @@
 #include "common/log.h"
 #include "common/proc.h"
 #include "common/strings.h"
-#include "common/vector.h"
+#include "common/containers/vector.h"
 #include "common/target/file.h"
 #include "harness/steps/writer.h"
 #include "tracer/calls/find.h"

@@ -4,8 +4,8 @@
 #ifndef UPGATE_TRACER_GPU_INSIDE_H
 #define UPGATE_TRACER_GPU_INSIDE_H
 
-#include "common/intern.h"
-#include "common/map.h"
+#include "common/containers/intern.h"
+#include "common/containers/map.h"
 #include "contracts/spool.h"
 #include "tracer/gpu/batch.h"
 #include "tracer/gpu/calls.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "tracer/gpu/inside.h"
 
 int gpu_names_new(struct gpu_recorder *gpu, struct error *err)

@@ -12,9 +12,9 @@
 
 #include "common/budget.h"
 #include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/proc.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "tracer/record/task_proc.h"
 
 enum {

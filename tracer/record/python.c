@@ -10,7 +10,7 @@
 
 #include "common/budget.h"
 #include "common/clock.h"
-#include "common/hash.h"
+#include "common/containers/hash.h"
 #include "common/strings.h"
 #include "tracer/pystack/pystack.h"
 #include "tracer/record/python_data.h"

@@ -7,10 +7,10 @@
 
 #include "common/budget.h"
 #include "common/clock.h"
-#include "common/hash.h"
-#include "common/map.h"
+#include "common/containers/hash.h"
+#include "common/containers/map.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 enum {
     // What is remembered of each kind: 3 MB. A trainer whose workers come and go fills that in minutes; then all is forgotten,

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/budget.h"
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "common/strings.h"
 #include "tracer/unwind/unwind_table.h"
 

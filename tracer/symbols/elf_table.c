@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/search.h"
-#include "common/sort.h"
+#include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/strings.h"
 
 enum {

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
-#include "common/sort.h"
+#include "common/containers/search.h"
+#include "common/containers/sort.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "tracer/symbols/demangle.h"
 
 enum {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/proc.h"
-#include "common/vector.h"
 
 bool mapping_is_memory_file(const struct mapping *mapping)
 {

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/search.h"
-#include "common/sort.h"
+#include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/strings.h"
 #include "common/target/file.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/hash.h"
+#include "common/containers/hash.h"
 #include "common/proc.h"
 #include "common/target/file.h"
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/search.h"
 #include "common/elf.h"
-#include "common/search.h"
 #include "common/strings.h"
 #include "common/target/file.h"
 

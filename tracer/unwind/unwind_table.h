@@ -9,7 +9,7 @@
 #define UPGATE_TRACER_UNWIND_UNWIND_TABLE_H
 
 #include "bpf/unwind.h"
-#include "common/map.h"
+#include "common/containers/map.h"
 #include "tracer/unwind/eh_file.h"
 
 // The rules of all tables, each once. Number 0 is UG_UNWIND_NONE.

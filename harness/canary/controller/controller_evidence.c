@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/log.h"
-#include "common/vector.h"
 #include "harness/canary/controller/controller_internal.h"
 
 enum { EVIDENCE_FUTURE_S = 2 }; // a second that ends later was written before the clock was set back

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "common/units.h"
-#include "common/vector.h"
 #include "harness/canary/plan/rollout_internal.h"
 
 // As in the contract's example: where a plan names no metrics, and what an observed one is shown against.

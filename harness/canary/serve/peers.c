@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 // Argo and Flagger ask within milliseconds of connecting; 10 s are their own time-outs. Prometheus scrapes every 15 to 60 s and keeps
 // its connection.

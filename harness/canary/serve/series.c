@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/vector.h"
+#include "common/containers/vector.h"
 
 static const struct {
     const char *name, *type, *help;

@@ -3,7 +3,7 @@
 #ifndef UPGATE_HARNESS_CANARY_SERVE_SERIES_H
 #define UPGATE_HARNESS_CANARY_SERVE_SERIES_H
 
-#include "common/arena.h"
+#include "common/containers/arena.h"
 #include "common/strings.h"
 #include "harness/canary/serve/snapshot.h"
 #include "harness/canary/serve/verdict.h"

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/arena.h"
+#include "common/containers/arena.h"
 #include "common/error.h"
 
 enum { SNAPSHOT_STAGES_MAX = 256, SNAPSHOT_CELLS_MAX = 4096, SNAPSHOT_RULES_MAX = 64, SNAPSHOT_SOURCES_MAX = 64 };

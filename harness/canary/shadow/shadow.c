@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/canary/shadow/shadow_parity.h"
 #include "harness/canary/shadow/shadow_requests.h"
 #include "reports/analyse/parity.h"

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/parity.h"
 
 enum { PARITY_DEPTH_MAX = 64, PARITY_FIELDS_MAX = 1000 };

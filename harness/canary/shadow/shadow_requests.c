@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/canary/shadow/shadow.h"
 
 static const size_t requests_method_max = 16, requests_path_max = 8192;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 #define COUNTER_EXACT_MAX 9007199254740992.0 // 2^53: beyond, a counter cannot count by one
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 // "1.5", "+Inf", "NaN": all that Prometheus writes.
 static double prometheus_number(const json_t *json)

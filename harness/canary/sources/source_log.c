@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "common/clock.h"
-#include "common/hash.h"
+#include "common/containers/hash.h"
 #include "common/strings.h"
 #include "harness/canary/sources/datagrams.h"
 #include "harness/canary/sources/log_line.h"

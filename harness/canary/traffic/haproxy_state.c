@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "common/units.h"
-#include "common/vector.h"
 
 enum {
     HAPROXY_FIELDS_MAX = 256, // `show stat` of 2.6 has 95

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/child.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 char **hook_argv(char *const *command, const struct hook_word *words, int word_count)
 {

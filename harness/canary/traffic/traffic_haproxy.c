@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/hash.h"
+#include "common/containers/hash.h"
 #include "common/strings.h"
 #include "harness/canary/traffic/haproxy_socket.h"
 #include "harness/canary/traffic/haproxy_state.h"

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "common/units.h"
-#include "common/vector.h"
 
 enum { PIDS_LISTEN = 0x0a }; // TCP_LISTEN
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 // What a disturbed machine did to the times of a void pair, it did not do to its numbers.
 #define JUDGED "p.phase IN ('main', 'confirm') AND p.state IN ('valid', 'void')"

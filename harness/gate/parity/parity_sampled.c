@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/gate/parity/parity_internal.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/sampled.h"

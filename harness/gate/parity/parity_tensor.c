@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "harness/gate/parity/parity_internal.h"
 
 // A difference that grows by itself was there a step ago, a tenth as large: ten a step is more than

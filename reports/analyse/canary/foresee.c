@@ -2,7 +2,7 @@
 // What a stage can and cannot see, from the growth of ln e at a given traffic. Latency is taken as lognormal here, and only here.
 #include <math.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "reports/analyse/canary/evidence_state.h"
 #include "reports/analyse/canary/rate.h"
 #include "reports/analyse/distribution.h"

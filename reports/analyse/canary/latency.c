@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 
 enum { LATENCY_BISECTIONS = 16 }; // of 1152 bins: to 0.02 of one
 

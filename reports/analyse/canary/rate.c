@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "reports/analyse/distribution.h"
 
 enum { RATE_BETS = 7, RATE_BISECTIONS = 60 };

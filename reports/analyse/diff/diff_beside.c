@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/names/names.h"

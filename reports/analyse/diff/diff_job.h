@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "common/arena.h"
+#include "common/containers/arena.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/diff/trace/launch_trace.h"

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/intern.h"
-#include "common/search.h"
+#include "common/containers/intern.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/names/names.h"
 

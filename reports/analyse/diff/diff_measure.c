@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/quantile.h"

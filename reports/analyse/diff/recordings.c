@@ -11,10 +11,10 @@
 #include <string.h>
 
 #include "bpf/events.h"
-#include "common/arena.h"
-#include "common/intern.h"
+#include "common/containers/arena.h"
+#include "common/containers/intern.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/stalls/stalls.h"
 

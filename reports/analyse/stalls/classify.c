@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 
 // Bits of task_struct.__state, the same from 5.14 on (include/linux/sched.h).
 enum {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "reports/analyse/stalls/parts.h"
 
 const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread,

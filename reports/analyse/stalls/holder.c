@@ -4,7 +4,7 @@
 // and the owner's stack when it slept. A running owner has no stack to be read from outside, so the
 // samples decide what it did; a lock held by readers names one of many, so one witness alone is
 // worth less.
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "reports/analyse/stalls/parts.h"
 
 enum { HOLDER_CANDIDATES_MAX = 8, HOLDER_SAMPLES_MAX = 400 };

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/stalls/ranks.h"
 
 // Student's t with 23 degrees of freedom exceeds 4 with probability 0.0003: of 8 ranks one is named by chance in 420 clean recordings.

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 
 struct marks_row {
     enum mark mark;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/stalls/group.h"
 
 static const int64_t merge_join_ns = 2000000; // spans nearer than this are one episode

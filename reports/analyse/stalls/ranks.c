@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 enum { RANKS_LATE_MIN_NS = 100000, RANKS_JOIN_NS = 200000 };
 

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "bpf/events.h"
-#include "common/arena.h"
+#include "common/containers/arena.h"
 #include "common/error.h"
 #include "reports/analyse/stalls/marks.h"
 #include "tracer/store/store.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/trace.h"
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/map.h"
+#include "common/containers/map.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/stalls/trace.h"
 
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id)

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/vector.h"
+#include "common/containers/vector.h"
 #include "reports/analyse/stalls/trace.h"
 
 enum { NODES_MAX = 65536 };

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/render/stalls/stalls_text.h"
 
 enum {

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/intern.h"
+#include "common/containers/intern.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/render/html/html_parts.h"
 #include "reports/render/text/json_text.h"
 

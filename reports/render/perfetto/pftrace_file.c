@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/intern.h"
+#include "common/containers/intern.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/path/cost_tree.h"
 #include "reports/render/perfetto/pftrace_file.h"
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/render/perfetto/pftrace_parts.h"
 
 enum { GPU_FLOWS_MAX = 1000000, // arrows: 18 bytes each, and no eye follows more

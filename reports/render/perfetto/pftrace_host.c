@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/arena.h"
-#include "common/map.h"
+#include "common/containers/arena.h"
+#include "common/containers/map.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/stalls/parts.h"
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/perfetto/pftrace_parts.h"

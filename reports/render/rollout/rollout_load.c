@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/render/rollout/rollout_data.h"
 #include "reports/render/rollout/rollout_words.h"
 

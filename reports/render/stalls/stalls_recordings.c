@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/render/stalls/stalls_view.h"
 
 static char *recordings_text(sqlite3_stmt *stmt, int column)

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
 #include "reports/render/verdict/cell.h"

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 static const char *const report_verdict_words[REPORT_VERDICT_COUNT] = {
     [REPORT_VERDICT_FAIL] = "fail",

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/align/align_inside.h"
 
 static const int64_t align_cells_max = 40000000;  // of all edit distances: 0.3 s

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 

@@ -4,7 +4,7 @@
 #ifndef UPGATE_DIFF_ALIGN_INSIDE_H
 #define UPGATE_DIFF_ALIGN_INSIDE_H
 
-#include "common/arena.h"
+#include "common/containers/arena.h"
 #include "reports/analyse/diff/align/align.h"
 
 enum { ALIGN_SIDES = 2 };

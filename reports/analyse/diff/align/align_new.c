@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/intern.h"
+#include "common/containers/intern.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/intern.h"
-#include "common/map.h"
+#include "common/containers/intern.h"
+#include "common/containers/map.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/names/names.h"
 
 enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/contribute/code_parts.h"
 #include "reports/analyse/names/names.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/stragglers_inside.h"
 #include "reports/analyse/diff/path/gpu_path.h"

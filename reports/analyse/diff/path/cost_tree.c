@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
-#include "common/intern.h"
-#include "common/map.h"
+#include "common/containers/hash.h"
+#include "common/containers/intern.h"
+#include "common/containers/map.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 struct cost_places { // of a node: mean of where it stood
     double sum;

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/path/gpu_path_parts.h"
 
 // Queues, the first with something in it wins. What the window's end waits for is before what it does not wait for, but

@@ -5,9 +5,9 @@
 // One rank; one owner thread.
 #include <stdlib.h>
 
-#include "common/map.h"
+#include "common/containers/map.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/path/gpu_path_parts.h"
 
 // At one time; the device itself runs 128 grids at most, and more than a few are rare. What comes beyond that is not looked at.

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
-#include "common/map.h"
+#include "common/containers/hash.h"
+#include "common/containers/map.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/gpu_path_parts.h"
 

@@ -4,7 +4,7 @@
 #ifndef UPGATE_DIFF_GPU_PATH_PARTS_H
 #define UPGATE_DIFF_GPU_PATH_PARTS_H
 
-#include "common/map.h"
+#include "common/containers/map.h"
 #include "reports/analyse/diff/path/gpu_path.h"
 
 // Which of two operations at one instant is on the path: the lower one.

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/map.h"
-#include "common/search.h"
+#include "common/containers/map.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "contracts/spool.h"
 #include "reports/analyse/diff/path/gpu_path_parts.h"
 

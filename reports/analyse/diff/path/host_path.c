@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/map.h"
-#include "common/search.h"
+#include "common/containers/map.h"
+#include "common/containers/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/host_path_index.h"
 

@@ -4,7 +4,7 @@
 #ifndef UPGATE_DIFF_HOST_PATH_INDEX_H
 #define UPGATE_DIFF_HOST_PATH_INDEX_H
 
-#include "common/map.h"
+#include "common/containers/map.h"
 #include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/stalls/parts.h"
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/map.h"
-#include "common/search.h"
-#include "common/vector.h"
+#include "common/containers/map.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
 #include "reports/analyse/diff/path/host_path_index.h"
 
 enum {

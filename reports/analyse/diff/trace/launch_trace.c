@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/trace/launch_trace_inside.h"
 #include "reports/analyse/stalls/parts.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/vector.h"
+#include "common/containers/vector.h"
 #include "reports/analyse/diff/trace/launch_trace_inside.h"
 #include "reports/analyse/diff/trace/launch_trace_scan.h"
 

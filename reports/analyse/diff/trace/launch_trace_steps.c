@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/search.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/analyse/diff/trace/launch_trace_inside.h"
 #include "reports/analyse/steady.h"
 #include "tracer/store/ranges.h"

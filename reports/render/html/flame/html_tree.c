@@ -6,10 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/hash.h"
-#include "common/map.h"
+#include "common/containers/hash.h"
+#include "common/containers/map.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 struct tree_node {
     uint32_t parent, name, first, next; // 0: none; the root is nobody's child

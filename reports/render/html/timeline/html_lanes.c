@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 struct html_lanes *html_lanes_new(const struct diff_workload *workload)
 {

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "common/units.h"
-#include "common/vector.h"
 
 enum { TIMELINE_ALIGNED_MAX = 400 };
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/render/html/timeline/html_timeline.h"
 
 enum { TIMELINE_STREAMS_MAX = 32 };

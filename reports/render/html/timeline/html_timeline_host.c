@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 #include "reports/render/html/timeline/html_timeline.h"
 
 enum { TIMELINE_THREADS_MAX = 48, TIMELINE_DEPTH_MAX = 48, TIMELINE_NOTE_FRAMES = 4 };

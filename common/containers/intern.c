@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The intern table: copies in an arena, their numbers in a map by hash; the bytes are compared.
-#include "common/intern.h"
+#include "common/containers/intern.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/arena.h"
-#include "common/map.h"
+#include "common/containers/arena.h"
+#include "common/containers/map.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/vector.h"
 
 struct intern_item {
     const char *bytes;

@@ -2,8 +2,8 @@
 // Arrays that grow. An array is its pointer and its count, two members of whoever owns it; room for the next item is made where
 // the count says that the last room is full (at 0, 8, 16, 32, …), so that no capacity is kept. Memory that is missing ends the
 // program in words, as xrealloc does. What grew by these macros grows by nothing else, and is freed with free().
-#ifndef UPGATE_COMMON_VECTOR_H
-#define UPGATE_COMMON_VECTOR_H
+#ifndef UPGATE_COMMON_CONTAINERS_VECTOR_H
+#define UPGATE_COMMON_CONTAINERS_VECTOR_H
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that is freed at once: strings and arrays of one analysis. Nothing is given back before
 // arena_free. One owner thread; allocation that fails ends the program in words, as xcalloc does.
-#ifndef UPGATE_COMMON_ARENA_H
-#define UPGATE_COMMON_ARENA_H
+#ifndef UPGATE_COMMON_CONTAINERS_ARENA_H
+#define UPGATE_COMMON_CONTAINERS_ARENA_H
 
 #include <stddef.h>
 

@@ -2,13 +2,13 @@
 // The one hash table: from a 64-bit key to a 32-bit value, mostly the index of something in an array. Open addressing, 12 bytes a
 // slot, at most half of them used. Where the key is a hash of something longer, map_first and map_next give all values of the
 // key, and the caller compares. Nothing is removed but everything; no order. `= {0}` is empty. One owner thread.
-#ifndef UPGATE_COMMON_MAP_H
-#define UPGATE_COMMON_MAP_H
+#ifndef UPGATE_COMMON_CONTAINERS_MAP_H
+#define UPGATE_COMMON_CONTAINERS_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/hash.h"
+#include "common/containers/hash.h"
 
 #define MAP_NONE UINT32_MAX // no value
 

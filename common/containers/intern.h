@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Equal bytes get equal numbers, 0, 1, 2, …, and one copy that never moves, with a NUL behind it. Texts and fixed arrays of words
 // alike; whoever needs a limit asks intern_find first. One owner thread.
-#ifndef UPGATE_COMMON_INTERN_H
-#define UPGATE_COMMON_INTERN_H
+#ifndef UPGATE_COMMON_CONTAINERS_INTERN_H
+#define UPGATE_COMMON_CONTAINERS_INTERN_H
 
 #include <stdbool.h>
 #include <stddef.h>

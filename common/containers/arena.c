@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arena: a list of blocks, the newest first. Small requests share a block of 64 KiB, large ones
 // have their own.
-#include "common/arena.h"
+#include "common/containers/arena.h"
 
 #include <stdarg.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
 // The one binary search: the first i of [0, count) for which `holds`, an expression of i, is true, or count. It must be false
 // for all before that i and true from there on. i is a name that the macro makes, of type size_t.
 //     size_t at = search_first(i, trace->row_count, trace->rows[i].begin >= when);
-#ifndef UPGATE_COMMON_SEARCH_H
-#define UPGATE_COMMON_SEARCH_H
+#ifndef UPGATE_COMMON_CONTAINERS_SEARCH_H
+#define UPGATE_COMMON_CONTAINERS_SEARCH_H
 
 #include <stddef.h>
 

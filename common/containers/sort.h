@@ -3,8 +3,8 @@
 // items makes it slow; equal ones come in any order. x and y are names that the macro makes, const pointers to items; `before`
 // is an expression of them: x has to come before y.
 //     sort_in_place(list->items, list->count, x, y, x->at < y->at);
-#ifndef UPGATE_COMMON_SORT_H
-#define UPGATE_COMMON_SORT_H
+#ifndef UPGATE_COMMON_CONTAINERS_SORT_H
+#define UPGATE_COMMON_CONTAINERS_SORT_H
 
 #include <stdbool.h>
 #include <stddef.h>

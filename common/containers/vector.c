@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slow half of arrays that grow.
-#include "common/vector.h"
+#include "common/containers/vector.h"
 
 #include <stdint.h>
 #include <string.h>

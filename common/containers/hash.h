@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hashes of what stands in memory: fast, well mixed in all 64 bits, not to be stored (they may change with the version).
-#ifndef UPGATE_COMMON_HASH_H
-#define UPGATE_COMMON_HASH_H
+#ifndef UPGATE_COMMON_CONTAINERS_HASH_H
+#define UPGATE_COMMON_CONTAINERS_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>

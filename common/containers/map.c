@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hash table's growth and what adds to it.
-#include "common/map.h"
+#include "common/containers/map.h"
 
 #include <stdlib.h>
 
