@@ -18,7 +18,7 @@
 #include "reference_models/serve/server.h"
 
 #define SERVE_MS INT64_C(1000000)
-#define SERVE_QUIET_NS (20 * SERVE_MS) // nothing in flight for so long: no request stands between two counts
+#define SERVE_QUIET_LOOKS 20 // with nothing in flight, 1 ms apart. Not a time, which passes without a CPU, too
 
 struct serve {
     struct serve_args args;
@@ -109,17 +109,18 @@ static int serve_drain(struct serve *serve, const sigset_t *signals, struct erro
     if (serve_signal(signals, serve->args.drain_delay_ns))
         serve_second_signal();
     server_close_door(serve->server);
-    int64_t now = clock_monotonic_ns(), limit = now + serve->args.drain_timeout_ns, quiet = now;
-    while ((now = clock_monotonic_ns()) - quiet < SERVE_QUIET_NS) {
+    int64_t limit = clock_monotonic_ns() + serve->args.drain_timeout_ns;
+    for (int quiet = 0; quiet < SERVE_QUIET_LOOKS; quiet++) {
+        if (serve_signal(signals, SERVE_MS))
+            serve_second_signal();
         uint64_t left = server_in_flight(serve->server);
-        if (left)
-            quiet = now;
-        if (left && now > limit)
+        if (!left)
+            continue;
+        if (clock_monotonic_ns() > limit)
             return error_set(err, -ETIMEDOUT,
                              "%llu requests were not finished within the drain timeout",
                              (unsigned long long)left);
-        if (serve_signal(signals, SERVE_MS))
-            serve_second_signal();
+        quiet = -1;
     }
     return 0;
 }

@@ -152,6 +152,10 @@ def drain_limits(kind):
         stage.until(lambda: server.stats()["in_flight"] == 3)
         kind.check("a hung server is not ready", stage.get(server.port, "/ready")[0] == 503)
         server.signal(signal.SIGTERM)
+        time.sleep(0.2)
+        for number in (signal.SIGSTOP, signal.SIGCONT) * 4:  # a busy machine: without a CPU for longer than a quiet time lasts
+            server.signal(number)
+            time.sleep(0.05)
         kind.check("a drain that cannot end ends with 4", server.wait(20) == 4 and "2 requests were not finished" in server.complaint(),
                    server.complaint())
         for one in waiting:
