@@ -17,7 +17,8 @@ enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };
 static const double run_calls = 0.6;   // of the samples on the way to its launches
 static const double run_alike = 0.5;   // of their names
 static const double run_repeats = 0.8; // of its operations: both sides have their names
-static const double wrapped_most = 0.9; // of the samples below a function
+static const double wrapped_most = 0.8; // of the samples below a function: as much as a place has that a contribution is told of
+static const double wrapped_elsewhere = 0.02; // of a function's samples: more on the other side, and it is on both
 static const double again_most = 0.6, again_elsewhere = 0.2; // of the samples below a function
 
 // ---- functions ----
@@ -42,6 +43,14 @@ static bool function_around(const struct code *code, int side, uint32_t node, ui
     return false;
 }
 
+// Does the sample of callers that begins there show this one's function already?
+static bool caller_before(const struct code *code, int side, size_t sample, size_t caller)
+{
+    while (sample < caller && code->callers[side][sample] != code->callers[side][caller])
+        sample++;
+    return sample < caller;
+}
+
 static void functions_count(struct code *code, struct intern *names, int side)
 {
     const struct diff_job *job = code->all->job;
@@ -62,10 +71,13 @@ static void functions_count(struct code *code, struct intern *names, int side)
         of->depth = node->depth < of->depth ? node->depth : of->depth;
     }
     const uint32_t *group_of = code->group_of[side];
-    for (size_t i = 0; i < tree->caller_count; i++) {
+    for (size_t i = 0, sample = 0; i < tree->caller_count; i++) {
         const struct cost_caller *caller = &tree->callers[i];
         uint32_t function = code->callers[side][i] = function_of(code, names, caller->name, caller->module);
         struct code_function *of = &code->functions[function];
+        sample = caller->depth ? sample : i;
+        if (caller_before(code, side, sample, i)) // it called itself
+            continue;
         of->ticks[side] += 1;
         of->shared[side] += group_of[caller->node] == COST_NONE || !diff_launches_more(job, group_of[caller->node]);
         of->depth = caller->depth < of->depth ? caller->depth : of->depth;
@@ -106,25 +118,38 @@ static double *ticks_below(const struct code *code, int side, uint32_t function)
             ticks[own] += sums[i];
     }
     bool in = false;
-    for (size_t i = 0; i < tree->caller_count; i++) {
-        in = tree->callers[i].depth ? in : false; // another sample
+    for (size_t i = 0, sample = 0; i < tree->caller_count; i++) {
+        if (!tree->callers[i].depth) { // another sample
+            in = false;
+            sample = i;
+        }
         in = in || code->callers[side][i] == function;
-        if (in)
+        if (in && !caller_before(code, side, sample, i))
             ticks[code->callers[side][i]] += 1;
     }
     free(sums);
     return ticks;
 }
 
+// Whoever calls another one to be what it is: a decorator's function, or one of the same file that the other side does not have either.
+static bool function_leads(const struct code *code, int side, uint32_t outer, uint32_t inner)
+{
+    const struct code_function *a = &code->functions[outer], *b = &code->functions[inner];
+    if (strstr(a->name, "<locals>") || strstr(a->name, "wrapper"))
+        return true;
+    return a->module && b->module && !strcmp(a->module, b->module) && !strstr(b->name, "<locals>") &&
+           b->ticks[!side] <= wrapped_elsewhere * b->ticks[side];
+}
+
 uint32_t code_wrapped(const struct code *code, int side, uint32_t function)
 {
     double *ticks = ticks_below(code, side, function);
     uint32_t best = function;
-    while (strstr(code->functions[best].name, "<locals>") || strstr(code->functions[best].name, "wrapper")) {
+    for (;;) {
         uint32_t inner = COST_NONE;
         for (uint32_t i = 0; i < code->function_count; i++) // what calls has as many samples, and stands further out
             if (ticks[i] >= wrapped_most * ticks[function] && code->functions[i].depth > code->functions[best].depth &&
-                (inner == COST_NONE || code->functions[i].depth < code->functions[inner].depth))
+                function_leads(code, side, best, i) && (inner == COST_NONE || code->functions[i].depth < code->functions[inner].depth))
                 inner = i;
         if (inner == COST_NONE)
             break;

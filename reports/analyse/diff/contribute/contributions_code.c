@@ -301,6 +301,68 @@ static void code_functions(struct code *code)
     free(only);
 }
 
+// ---- the backward pass of what is new ----
+
+// Do most of the operations of a group stand in this phase?
+static bool group_in_phase(const struct code *code, int side, uint32_t group, const char *phase)
+{
+    const struct align_group *of = code->all->groups[group].group;
+    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    size_t count = side ? of->count_b : of->count_a, in = 0;
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t node = (side ? of->b : of->a)[i]; node != COST_NONE && node != 0; node = tree->nodes[node].parent)
+            in += tree->nodes[node].kind == COST_PHASE && !strcmp(tree->nodes[node].name, phase);
+    return 2 * in > count;
+}
+
+// The one function that is new in the forward pass of a side, or runs more often; COST_NONE: there is none, or several.
+static uint32_t code_new_forward(const struct code *code, int side)
+{
+    uint32_t found = COST_NONE;
+    for (uint32_t i = 0; i < code->whole_count; i++) {
+        double forward = 0, own = 0;
+        for (uint32_t g = 0; g < code->all->group_count; g++) {
+            double delta = code->owner[g] == i ? fabs(group_delta(code->all, g)) : 0;
+            own += delta;
+            forward += delta > 0 && group_in_phase(code, side, g, "forward") ? delta : 0;
+        }
+        if ((code->wholes[i].estimate.delta > 0) != (side == 1) || forward < code_below * own)
+            continue;
+        if (found != COST_NONE)
+            return COST_NONE;
+        found = i;
+    }
+    return found;
+}
+
+// What autograd runs backward for an operation has no Python of its own. Where one function alone is new in the forward pass, the
+// operations that are new in the backward pass are its.
+static void code_backward(struct code *code, int side)
+{
+    struct contributions *all = code->all;
+    uint32_t whole = code_new_forward(code, side);
+    struct code_set set = {0};
+    double busy;
+    for (size_t i = 0; whole != COST_NONE && i < code->run_count; i++) {
+        const struct code_run *run = &code->runs[i];
+        for (size_t k = 0; run->side == side && k < run->count; k++)
+            if (code->owner[run->groups[k]] == COST_NONE && group_in_phase(code, side, run->groups[k], "backward"))
+                set_add(code, &set, side, run->groups[k]);
+    }
+    if (set.other <= code_elsewhere * set.own)
+        for (size_t i = 0; i < set.count; i++)
+            code->owner[set.groups[i]] = whole;
+    if (set.count && set.other <= code_elsewhere * set.own) {
+        set.count = 0;
+        for (uint32_t g = 0; g < all->group_count; g++)
+            if (code->owner[g] == whole)
+                set_add(code, &set, side, g);
+        set_estimate(all, &set, &code->wholes[whole].estimate, &busy);
+        code->wholes[whole].half = diff_units_half(all->job, &code->wholes[whole].estimate, 2 * (all->candidates + code->asked));
+    }
+    free(set.groups);
+}
+
 // ---- runs of operations ----
 
 static void code_runs(struct code *code)
@@ -342,6 +404,8 @@ void contributions_code(struct contributions *all)
             code.item_of[all->members[all->items[i].first + k]] = (uint32_t)i;
     code_parts_make(&code);
     code_functions(&code);
+    code_backward(&code, 0);
+    code_backward(&code, 1);
     code_runs(&code);
     if (code.whole_count)
         contributions_split(all, code.owner, code.wholes, code.whole_count);

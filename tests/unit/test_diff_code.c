@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code of one side, with all that it causes, is one line with the name of the smallest function that carries it.
+#include "tests/unit/diff_world.h"
+
+#define ONLY(match, kind, class, where, name, ns)                                                                          \
+    {                                                                                                                      \
+        kind, class, where, (match) == ALIGN_ONLY_A ? name : NULL, (match) == ALIGN_ONLY_B ? name : NULL, match,           \
+            (match) == ALIGN_ONLY_A ? ns : 0, (match) == ALIGN_ONLY_B ? ns : 0, 0                                          \
+    }
+
+// What is first where one side alone has these operations; the rest is the same on both sides.
+static void code_run(struct world *world, enum align_match match, const char *caller, bool calls_all, bool one)
+{
+    const struct world_leaf leaves[] = {
+        KERNEL("layers.0", "gemm", 6e6, 6e6),
+        KERNEL("layers.0", "softmax", 2e6, 2e6),
+        ONLY(match, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 5e5),
+        ONLY(match, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "scale", 3e5),
+        ONLY(match, COST_TRANSFER, COST_COPY, "optimizer", "DtoH", 2e5),
+    };
+    world_begin(world, 1);
+    world->launched = true;
+    world->caller = caller;
+    world->calls_all = calls_all;
+    CHECK(world_run(world, leaves, one ? 3 : 5, true));
+    CHECK_DBL(world_sum(world), world->workload.delta_ns, 1);
+}
+
+static void code_check(enum align_match match, const char *caller, bool calls_all, enum diff_kind kind, const char *label)
+{
+    struct world world;
+    code_run(&world, match, caller, calls_all, false);
+    const struct diff_contribution *made = &world.workload.contributions[0];
+    CHECK_INT(world_named(&world), 1);
+    CHECK_INT(made->kind, kind);
+    CHECK_STR(made->label, label);
+    CHECK_INT(made->part_count, 3);
+    CHECK_DBL(fabs(made->delta_ns), 1e6, 2e4);
+    world_end(&world);
+}
+
+TEST(code_of_one_side_is_one_line_with_all_that_it_causes)
+{
+    code_check(ALIGN_ONLY_B, "clip", false, DIFF_CODE_ADDED, "clip");
+    code_check(ALIGN_ONLY_A, "clip", false, DIFF_CODE_REMOVED, "clip");
+    code_check(ALIGN_ONLY_B, NULL, false, DIFF_CODE_ADDED, "norm, scale and 1 more"); // nobody knows who launched them
+    code_check(ALIGN_ONLY_B, "step", true, DIFF_CODE_ADDED, "norm, scale and 1 more"); // both sides have the function
+}
+
+TEST(one_operation_more_is_what_it_is)
+{
+    struct world world;
+    code_run(&world, ALIGN_ONLY_B, "clip", false, true);
+    CHECK_INT(world_named(&world), 1);
+    CHECK_INT(world.workload.contributions[0].kind, DIFF_KERNEL_ADDED);
+    CHECK_STR(world.workload.contributions[0].label, "norm");
+    world_end(&world);
+}
+
+TEST(code_that_both_sides_have_elsewhere_is_repeated)
+{
+    static const struct world_leaf leaves[] = {
+        KERNEL("layers.0", "gemm", 5e5, 5e5),
+        KERNEL("layers.0", "softmax", 3e5, 3e5),
+        KERNEL("layers.0", "dropout", 2e5, 2e5),
+        KERNEL("head", "loss", 6e6, 6e6),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "gemm", 5e5),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "softmax", 3e5),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "dropout", 2e5),
+    };
+    struct world world;
+    world_begin(&world, 1);
+    world.launched = true;
+    world.caller = "unpack_hook";
+    CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+    CHECK_INT(world_named(&world), 1);
+    CHECK_INT(world.workload.contributions[0].kind, DIFF_CODE_REPEATED);
+    CHECK_STR(world.workload.contributions[0].label, "what forward > layers.0 does, called by unpack_hook");
+    CHECK_STR(diff_title(&world.workload.contributions[0]), "Runs more often");
+    world_end(&world);
+}
+
+// A function of the loop that both sides call, which calls what is new.
+static void code_inner(const char *inner, const char *module, const char *label)
+{
+    static const struct world_leaf leaves[] = {
+        KERNEL("layers.0", "gemm", 6e6, 6e6),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 5e5),
+        ONLY(ALIGN_ONLY_B, COST_TRANSFER, COST_COPY, "optimizer", "DtoH", 3e5),
+    };
+    struct world world;
+    world_begin(&world, 1);
+    world.launched = true;
+    world.caller = "on_step_end";
+    world.inner = inner;
+    world.inner_module = module;
+    CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+    CHECK_INT(world_named(&world), 1);
+    CHECK_INT(world.workload.contributions[0].kind, DIFF_CODE_ADDED);
+    CHECK_STR(world.workload.contributions[0].label, label);
+    world_end(&world);
+}
+
+TEST(code_is_called_after_the_smallest_function_of_its_file)
+{
+    code_inner("update_average", "train.py", "update_average");
+    code_inner("Tensor.norm", "torch/_tensor.py", "on_step_end"); // how it does it
+    code_inner("on_step_end", "train.py", "on_step_end");         // it calls itself
+}
+
+// Of a function that is new in the forward pass; `other`: and of what else the candidate has more of.
+static void code_backward(const struct world_leaf *more, size_t more_count, size_t named, double delta)
+{
+    struct world_leaf leaves[8] = {
+        KERNEL("layers.0", "gemm", 6e6, 6e6),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "loss", "pow", 5e5),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "loss", "sum", 3e5),
+        KERNEL("grad.layers.0", "gemm", 6e6, 6e6),
+    };
+    memcpy(leaves + 4, more, more_count * sizeof *more);
+    struct world world;
+    world_begin(&world, 1);
+    world.launched = true;
+    world.caller = "weight_penalty";
+    CHECK(world_run(&world, leaves, 4 + more_count, true));
+    CHECK_INT(world_named(&world), named);
+    const struct diff_contribution *made = &world.workload.contributions[0];
+    for (size_t i = 0; i < world.workload.contribution_count; i++)
+        if (strcmp(world.workload.contributions[i].label, "weight_penalty") == 0)
+            made = &world.workload.contributions[i];
+    CHECK_STR(made->label, "weight_penalty");
+    CHECK_DBL(made->delta_ns, delta, 2e4);
+    CHECK_DBL(world_sum(&world), world.workload.delta_ns, 1);
+    world_end(&world);
+}
+
+TEST(the_backward_pass_of_new_code_is_its_own)
+{
+    static const struct world_leaf own[] = {
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "grad.loss", "expand", 4e5),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "grad.loss", "mul", 2e5),
+    };
+    static const struct world_leaf slower[] = {KERNEL("grad.layers.0", "softmax", 1e6, 1.5e6)};
+    code_backward(own, 2, 1, 1.4e6);
+    code_backward(own, 1, 1, 1.2e6);
+    code_backward(slower, 1, 2, 8e5); // what both sides have got slower by itself
+}
