@@ -7,6 +7,7 @@ A contribution answers a plant when its kind is one of the answer's, and name an
 Only what is named counts: contributions that upgate itself does not tell from noise are no answers and accuse nobody."""
 import contextlib
 import datetime
+import functools
 import json
 import os
 import re
@@ -37,11 +38,39 @@ EFFECT_LEAST = 0.01  # of the step: below, a plant whose strength depends on the
 FIRST, TOP, WRONG, MISSED, QUIET, ACCUSED = "first", "top three", "wrong", "missed", "quiet", "accused"
 NONE, SKIPPED, FAILED = "no effect", "skipped", "failed"
 GOOD = (FIRST, QUIET)
-GPU = threading.Lock()  # one run at a time has it
 
 
 class Trouble(Exception):
     """upgate could not be run; the text says why."""
+
+
+class _Gpus:
+    """Each run has GPUs of its own; several runs at a time where there are several."""
+
+    def __init__(self):
+        self._changed, self._free = threading.Condition(), None
+
+    @contextlib.contextmanager
+    def some(self, count):
+        with self._changed:
+            if self._free is None:
+                visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(
+                    python_prints("import torch; print(*range(torch.cuda.device_count()))").split())
+                self._free = visible.split(",")
+            while len(self._free) < count:
+                self._changed.wait()
+            taken, self._free = self._free[:count], self._free[count:]
+        OWN_GPUS.indices = taken
+        try:
+            yield
+        finally:
+            OWN_GPUS.indices = []
+            with self._changed:
+                self._free += taken
+                self._changed.notify_all()
+
+
+GPUS, OWN_GPUS = _Gpus(), threading.local()
 
 
 def answers():
@@ -51,9 +80,13 @@ def answers():
 
 # ---- what the machine lacks ------------------------------------------------------------------------
 
+@functools.lru_cache(None)
+def python_prints(code):
+    return subprocess.run([PYTHON, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout.strip()
+
+
 def python_says(code):
-    done = subprocess.run([PYTHON, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    return done.stdout.strip() == "True"
+    return python_prints(code) == "True"
 
 
 def lack(need):
@@ -90,8 +123,9 @@ def command_of(workload):
     return ["/bin/sh", "-c", "exec %s ${PLANT:+--plant \"$PLANT\"}" % words]
 
 
-def on_gpu(answer):
-    return any(need.startswith("gpu") for need in answer["needs"])
+def gpus_of(answer):
+    """How many GPUs a run takes."""
+    return max([0] + [int(need.partition(":")[2] or 1) for need in answer["needs"] if need.startswith("gpu")])
 
 
 def plan_of(answer, seed):
@@ -100,13 +134,13 @@ def plan_of(answer, seed):
     if workload.get("mode") == "infer":
         steps *= INFER_FACTOR
     busy = max(workload.get("ranks", 1), workload.get("threads", 1))
-    if on_gpu(answer):
+    if gpus_of(answer):
         busy *= GPU_CPUS
     # One thread has a CPU for itself; the recorder of its traced launches is on another one.
     cpus = ",".join(map(str, parallel.own_cpus()[-busy:]))
     plant = dict(answer.get("env", {}), **({"PLANT": answer["plant"]} if answer["plant"] else {}))
     return {
-        "baseline": {"name": "old", "env": {}},
+        "baseline": {"name": "old", "env": {"PLANT": answer["baseline_plant"]} if "baseline_plant" in answer else {}},
         "candidate": {"name": "new", "env": plant},
         "workloads": [{"name": "plant", "command": command_of(workload), "steps": steps,
                        "ranks": workload.get("ranks", 1)}],
@@ -121,6 +155,7 @@ def upgate(words, accepted, directory):
     env = dict(os.environ, UPGATE_STATE_DIR=os.path.join(directory, "state"))
     for name in ("UPGATE_BUILD", "UPGATE_SOURCE", "UPGATE_PLANTS_PYTHON"):
         env.pop(name, None)  # ours; the program does not know them and says so
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(getattr(OWN_GPUS, "indices", []))  # none: a plant of the CPU, also where there are GPUs
     try:
         done = subprocess.run(parallel.pinned([UPGATE, *words]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=RUN_S, env=env)
@@ -205,7 +240,7 @@ def run(name, seed, keep=None):
     with tempfile.TemporaryDirectory(prefix="upgate-plants-") as directory:
         store = os.path.join(keep or directory, "%s-%d.db" % (name, seed))
         try:
-            with GPU if on_gpu(answer) else contextlib.nullcontext():
+            with GPUS.some(gpus_of(answer)) if gpus_of(answer) else contextlib.nullcontext():
                 conclude(result, answer, difference(answer, seed, store, directory))
             result["machine"] = machine_of(store)
         except Trouble as trouble:

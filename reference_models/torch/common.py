@@ -18,6 +18,7 @@ import regress  # noqa: E402
 import torch  # noqa: E402
 import upgate  # noqa: E402
 import variants  # noqa: E402
+from changes import Changes  # noqa: E402
 from draw import Draw, mix_all  # noqa: E402,F401  models take them from here
 
 IMPORT_NS = time.monotonic_ns() - START_NS
@@ -158,8 +159,7 @@ def _forward_of(args, call):
 
 
 def _train(args, work, drag, times):
-    plant, losses, norms = args.plant, [], {}
-    average = regress.Average(work.model) if "average" in plant.flags else None
+    plant, losses, changes = args.plant, [], Changes(args, work)
     extra, forward = regress.Regress(args, work.model), _forward_of(args, work.forward)
     for i in upgate.steps(range(args.steps), samples=work.samples):
         wall = time.perf_counter_ns()
@@ -173,16 +173,13 @@ def _train(args, work, drag, times):
             loss, output = forward(batch)
             drag.repeat(batch)
             extra.forward(loss)
+            loss = changes.loss(loss, output, batch)
         with upgate.phase("backward"):
             (args.scaler.scale(loss) if args.scaler else loss).backward()
         with upgate.phase("optimizer"):
-            if "clip" in plant.flags:
-                torch.nn.utils.clip_grad_norm_(work.model.parameters(), 1.0)
-            if "gradnorms" in plant.flags:
-                regress.log_gradient_norms(work.model, norms)
+            changes.gradients()
             work.update()
-            if average:
-                average.update_average(work.model)
+            changes.updated()
         losses.append(loss.item())
         if i < RECORDED_OUTPUTS:
             upgate.record(loss=losses[-1], output=work.visible(output.detach()))

@@ -12,12 +12,14 @@ import time
 HELP = """slow:P%, nan:STEP, crash:STEP, hang:STEP, leak:BYTES, coldstart:MS, exit:CODE, nostep,
 lowp; regressions of every step (regress.py): op:NAME:P%, compute:P%, fill:P%, copy:P%, python:P%, fsync:P%,
 syscall:P%, loader:P%, straggle:P%, gc:STEPS, recompile:STEPS, threads1, nomkldnn, anomaly, mmap, hooks, unfused,
-singletensor, zerograd, buckets, bf16, mathattention, clip, gradnorms, average; of the transformer checkpoint; of a variant nocompile, noscript, graphbreak, flopcounter, nofuser,
-jitdeadlock, serveskew; on a GPU also item, sync, emptycache, allocretry, unpin, notf32, nocudnn, nobenchmark; several with commas"""
+singletensor, zerograd, buckets, bf16, mathattention; of the transformer checkpoint; of vision augment, channelslast; what a program adds to its
+loop (changes.py): clip, gradnorms, average, mask, causalmask, confidence, teacher, penalty, dropout, finite, gradnoise, decay, histograms, snapshot;
+of a variant nocompile, noscript, graphbreak, flopcounter, nofuser, jitdeadlock, serveskew; on a GPU also item, sync, emptycache, allocretry, unpin, notf32, nocudnn, nobenchmark; several with commas"""
 
 SHARES = ("compute", "fill", "copy", "python", "fsync", "syscall", "loader", "straggle")
 FLAGS = ("threads1", "nomkldnn", "anomaly", "mmap", "hooks", "unfused", "singletensor", "zerograd", "buckets", "bf16",
-         "clip", "gradnorms", "average", "checkpoint",
+         "clip", "gradnorms", "average", "mask", "causalmask", "confidence", "teacher", "penalty", "dropout", "finite", "gradnoise", "decay",
+         "histograms", "snapshot", "checkpoint", "augment", "channelslast",
          "nocompile", "noscript", "graphbreak", "flopcounter", "mathattention", "nofuser", "jitdeadlock", "serveskew", "item", "sync", "emptycache",
          "allocretry", "unpin", "notf32", "nocudnn", "nobenchmark")
 OPERATORS = ("linear", "embedding_bag", "layer_norm", "gelu", "cross_entropy", "bmm")

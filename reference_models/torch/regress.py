@@ -176,27 +176,6 @@ class _ShortMemory:
                 torch.empty(self.BYTES, dtype=torch.uint8, device="cuda")
 
 
-# ---- what a change of the program brings -----------------------------------------------------------
-
-def log_gradient_norms(model, seen):
-    """Of each parameter, as loggers of experiments write them."""
-    for name, value in model.named_parameters():
-        if value.grad is not None:
-            seen[name] = value.grad.norm().item()
-
-
-class Average:
-    """The weights' moving average, kept beside them."""
-
-    def __init__(self, model):
-        self._kept = [value.detach().clone() for value in model.parameters()]
-
-    def update_average(self, model):
-        with torch.no_grad():
-            for kept, value in zip(self._kept, model.parameters()):
-                kept.mul_(0.999).add_(value, alpha=0.001)
-
-
 class Regress:
     """Around the steps of one process. begin, data, forward, end are called in each."""
 

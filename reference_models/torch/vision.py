@@ -12,6 +12,7 @@ import sys
 import cli  # before torch: it sets the thread counts
 import common
 import torch
+from changes import augment_images
 from torch import nn
 from torch.nn import functional
 
@@ -86,6 +87,8 @@ class Work:
         size = SIZES[args.size]
         torch.backends.cudnn.benchmark = "nobenchmark" not in args.plant.flags
         self.model = common.prepare(args, Vision(size))
+        self._layout = torch.channels_last if "channelslast" in args.plant.flags else torch.contiguous_format
+        self.model.to(memory_format=self._layout)
         self._args, self._data = args, Data(args, size)
         self.samples = size["batch"]
         if args.mode == "infer":
@@ -104,7 +107,10 @@ class Work:
 
     def batch(self, i):
         batches = self._data.batches
-        return common.to_device(self._args, batches[i % len(batches)])
+        images, classes = common.to_device(self._args, batches[i % len(batches)])
+        if "augment" in self._args.plant.flags:
+            images = augment_images(images)
+        return images.contiguous(memory_format=self._layout), classes
 
     def forward(self, batch):
         scores = self._run(batch[0])
