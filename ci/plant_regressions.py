@@ -56,7 +56,7 @@ class _Gpus:
             if self._free is None:
                 visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(
                     python_prints("import torch; print(*range(torch.cuda.device_count()))").split())
-                self._free = visible.split(",")
+                self._free = visible.split(",") * int(os.environ.get("UPGATE_PLANTS_A_GPU", "1"))  # runs that share one
             while len(self._free) < count:
                 self._changed.wait()
             taken, self._free = self._free[:count], self._free[count:]
@@ -153,7 +153,7 @@ def plan_of(answer, seed):
 
 def upgate(words, accepted, directory):
     env = dict(os.environ, UPGATE_STATE_DIR=os.path.join(directory, "state"))
-    for name in ("UPGATE_BUILD", "UPGATE_SOURCE", "UPGATE_PLANTS_PYTHON"):
+    for name in ("UPGATE_BUILD", "UPGATE_SOURCE", "UPGATE_PLANTS_PYTHON", "UPGATE_PLANTS_A_GPU"):
         env.pop(name, None)  # ours; the program does not know them and says so
     env["CUDA_VISIBLE_DEVICES"] = ",".join(getattr(OWN_GPUS, "indices", []))  # none: a plant of the CPU, also where there are GPUs
     try:

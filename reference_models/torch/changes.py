@@ -1,40 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted changes of a training program: what people add to a loop, spread over kernels, launches, waits and Python.
 
-The words are parsed by plants.py. Each is a function whose name says what it is, and is called as a program would call it.
+The words are parsed by plants.py. Each is a function whose name says what it is, called by the loop itself, as a program would. `now` is
+the step: model, work, batch, scores, and seen, a dict that stays.
 """
+import types
+
 import torch
 from torch import nn
 from torch.nn import functional
 
 
-# ---- in the forward pass -------------------------------------------------------------------------
+# ---- in the forward pass: a term of the loss, or None ----------------------------------------------
 
-def make_mask(length, device):
+def make_mask(now):
     """A causal mask, made on the host and copied in every step."""
-    return torch.full((length, length), -1e9).triu(1).to(device)
+    now.seen["mask"] = torch.full((256, 256), -1e9).triu(1).to(now.scores.device)
 
 
-def masked_mean(scores):
+def masked_mean(now):
     """Of the positive scores: how many they are, the host has to know."""
-    return scores[scores >= 0].mean()
+    return 1e-3 * now.scores[now.scores >= 0].mean()
 
 
-def measure_confidence(scores):
+def measure_confidence(now):
     """A metric for the log, in every step."""
-    best = torch.softmax(scores.detach().float(), dim=-1).topk(5, dim=-1).values
-    return {"top1": best[..., 0].mean().item(), "top5": best.sum(dim=-1).mean().item()}
+    best = torch.softmax(now.scores.detach().float(), dim=-1).topk(5, dim=-1).values
+    now.seen.update(top1=best[..., 0].mean().item(), top5=best.sum(dim=-1).mean().item())
 
 
-def teacher_scores(work, batch):
-    """What the model itself says without gradients: self-distillation."""
+def distill(now):
+    """Towards what the model itself says without gradients."""
     with torch.no_grad():
-        return work.forward(batch)[1]
+        taught = now.work.forward(now.batch)[1]
+    return 0.1 * functional.mse_loss(now.scores, taught)
 
 
-def weight_penalty(model):
+def weight_penalty(now):
     """L2 as a term of the loss, in place of the optimizer's."""
-    return sum(value.square().sum() for value in model.parameters())
+    return 1e-6 * sum(value.square().sum() for value in now.model.parameters())
 
 
 def drop_output(module, inputs, output):
@@ -50,101 +54,66 @@ def augment_images(images):
 
 # ---- around the optimizer ------------------------------------------------------------------------
 
-def log_gradient_norms(model, seen):
+def log_gradient_norms(now):
     """Of each parameter, as loggers of experiments write them."""
-    for name, value in model.named_parameters():
+    for name, value in now.model.named_parameters():
         if value.grad is not None:
-            seen[name] = value.grad.norm().item()
+            now.seen[name] = value.grad.norm().item()
 
 
-def check_finite(model):
-    for name, value in model.named_parameters():
+def check_finite(now):
+    for name, value in now.model.named_parameters():
         if value.grad is not None and not torch.isfinite(value.grad).all():
             raise FloatingPointError("the gradient of %s is not finite" % name)
 
 
-def add_gradient_noise(model):
-    for value in model.parameters():
+def add_gradient_noise(now):
+    for value in now.model.parameters():
         if value.grad is not None:
             value.grad.add_(torch.randn_like(value.grad), alpha=1e-9)
 
 
-def decay_weights(model):
+def decay_weights(now):
     """By hand, one parameter after the other."""
     with torch.no_grad():
-        for value in model.parameters():
+        for value in now.model.parameters():
             value.sub_(value, alpha=1e-9)
 
 
-def log_histograms(model, seen):
-    for name, value in model.named_parameters():
-        seen[name] = torch.histc(value.detach().float(), bins=64).cpu()
+def log_histograms(now):
+    for name, value in now.model.named_parameters():
+        now.seen[name] = torch.histc(value.detach().float(), bins=64).cpu()
 
 
-def snapshot_state(model):
+def snapshot_state(now):
     """What a failed step would go back to."""
-    return {name: value.clone() for name, value in model.state_dict().items()}
+    now.seen["state"] = {name: value.clone() for name, value in now.model.state_dict().items()}
 
 
-class Average:
+def update_average(now):
     """The weights' moving average, kept beside them."""
+    if "average" not in now.seen:
+        now.seen["average"] = [value.detach().clone() for value in now.model.parameters()]
+    with torch.no_grad():
+        for old, value in zip(now.seen["average"], now.model.parameters()):
+            old.mul_(0.999).add_(value, alpha=0.001)
 
-    def __init__(self, model):
-        self._kept = [value.detach().clone() for value in model.parameters()]
 
-    def update_average(self, model):
-        with torch.no_grad():
-            for kept, value in zip(self._kept, model.parameters()):
-                kept.mul_(0.999).add_(value, alpha=0.001)
+LOSSES = {"causalmask": make_mask, "mask": masked_mean, "confidence": measure_confidence, "teacher": distill, "penalty": weight_penalty}
+GRADIENTS = {"finite": check_finite, "gradnoise": add_gradient_noise, "gradnorms": log_gradient_norms, "decay": decay_weights}
+UPDATED = {"average": update_average, "histograms": log_histograms, "snapshot": snapshot_state}
 
 
 class Changes:
-    """Of one training. loss() ends the forward phase; gradients() comes before the optimizer, updated() after it."""
+    """Of one training: what its loop calls after the forward pass, before the optimizer, and after it."""
 
     def __init__(self, args, work):
-        self._flags, self._work, self._model, self._seen = args.plant.flags, work, work.model, {}
-        self._device = args.device
-        if "average" in self._flags:
-            self._average = Average(self._model)
-        if "dropout" in self._flags:
-            for modules in self._model.modules():
+        flags = args.plant.flags
+        self.now = types.SimpleNamespace(model=work.model, work=work, batch=None, scores=None, seen={})
+        self.losses, self.gradients, self.updated = ([call for flag, call in rows.items() if flag in flags]
+                                                     for rows in (LOSSES, GRADIENTS, UPDATED))
+        if "dropout" in flags:
+            for modules in work.model.modules():
                 if isinstance(modules, nn.ModuleList):
                     for module in modules:
                         module.register_forward_hook(drop_output)
-
-    def loss(self, loss, scores, batch):
-        flags = self._flags
-        if "causalmask" in flags:
-            mask = make_mask(256, self._device)
-            loss = loss + 0 * mask[0, 0]
-        if "mask" in flags:
-            loss = loss + 1e-3 * masked_mean(scores)
-        if "confidence" in flags:
-            self._seen.update(measure_confidence(scores))
-        if "teacher" in flags:
-            loss = loss + 0.1 * functional.mse_loss(scores, teacher_scores(self._work, batch))
-        if "penalty" in flags:
-            loss = loss + 1e-6 * weight_penalty(self._model)
-        return loss
-
-    def gradients(self):
-        flags = self._flags
-        if "finite" in flags:
-            check_finite(self._model)
-        if "gradnoise" in flags:
-            add_gradient_noise(self._model)
-        if "clip" in flags:
-            nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-        if "gradnorms" in flags:
-            log_gradient_norms(self._model, self._seen)
-        if "decay" in flags:
-            decay_weights(self._model)
-
-    def updated(self):
-        flags = self._flags
-        if "average" in flags:
-            self._average.update_average(self._model)
-        if "histograms" in flags:
-            log_histograms(self._model, self._seen)
-        if "snapshot" in flags:
-            self._seen["state"] = snapshot_state(self._model)

@@ -173,13 +173,20 @@ def _train(args, work, drag, times):
             loss, output = forward(batch)
             drag.repeat(batch)
             extra.forward(loss)
-            loss = changes.loss(loss, output, batch)
+            changes.now.batch, changes.now.scores = batch, output
+            for change in changes.losses:
+                term = change(changes.now)
+                loss = loss if term is None else loss + term
         with upgate.phase("backward"):
             (args.scaler.scale(loss) if args.scaler else loss).backward()
         with upgate.phase("optimizer"):
-            changes.gradients()
+            for change in changes.gradients:
+                change(changes.now)
+            if "clip" in plant.flags:
+                torch.nn.utils.clip_grad_norm_(work.model.parameters(), 1.0)
             work.update()
-            changes.updated()
+            for change in changes.updated:
+                change(changes.now)
         losses.append(loss.item())
         if i < RECORDED_OUTPUTS:
             upgate.record(loss=losses[-1], output=work.visible(output.detach()))
