@@ -47,6 +47,28 @@ TEST(code_of_one_side_is_one_line_with_all_that_it_causes)
     code_check(ALIGN_ONLY_B, "step", true, DIFF_CODE_ADDED, "norm, scale and 1 more"); // both sides have the function
 }
 
+// Launches that differ by as much as is new leave an interval with 0 in it; that the operations are new is counted.
+TEST(new_operations_are_told_by_their_number)
+{
+    static const struct world_leaf leaves[] = {
+        KERNEL("layers.0", "gemm", 6e6, 6e6),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 3e5),
+        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "scale", 3e5),
+    };
+    struct world world;
+    world_begin(&world, 3);
+    world.launched = true;
+    world.caller = "clip";
+    world.own_sd = 0.6;
+    CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+    const struct diff_contribution *made = &world.workload.contributions[0];
+    CHECK(made->named);
+    CHECK_INT(made->kind, DIFF_CODE_ADDED);
+    CHECK_STR(made->label, "clip");
+    CHECK(made->ci_lo_ns > 0);
+    world_end(&world);
+}
+
 TEST(one_operation_more_is_what_it_is)
 {
     struct world world;

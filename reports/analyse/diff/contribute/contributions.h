@@ -31,7 +31,7 @@ struct contributions_item {
 
 struct contributions_whole { // groups that are told as one
     struct diff_estimate estimate;
-    double half;
+    double half, nearest; // as of an item
     const char *place, *label; // as of an item
     enum diff_kind kind;       // with a label
 };

@@ -173,6 +173,23 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
     return set->count - count;
 }
 
+// What the operations of the set take that one side executes more often in each of its windows; 0: the times alone can tell.
+static double set_executes_more(const struct contributions *all, const struct code_set *set)
+{
+    struct contributions counted = *all;
+    struct code_set of = {0};
+    double busy;
+    for (size_t i = 0; i < set->count; i++)
+        if (diff_is_counted(diff_leaf(all->job, &all->groups[set->groups[i]])))
+            vector_push(of.groups, of.count, set->groups[i]);
+    struct contributions_item item = {.count = of.count};
+    set_estimate(all, &of, &item.estimate, &busy);
+    counted.members = of.groups;
+    double certain = of.count ? contributions_executes_more(&counted, &item) : 0;
+    free(of.groups);
+    return certain;
+}
+
 // Takes the groups where one line for them makes the list shorter. repeated: the other side has the same, less often. label NULL: as
 // the two things of it that take most, which is as long as two lines.
 static bool code_tell(struct code *code, struct code_set *set, int side, bool repeated, const char *label)
@@ -190,8 +207,12 @@ static bool code_tell(struct code *code, struct code_set *set, int side, bool re
         return false;
     set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
-    if (!contributions_told(all->job, &whole.estimate, whole.half, busy))
-        return false;
+    if (!contributions_told(all->job, &whole.estimate, whole.half, busy)) {
+        double certain = set_executes_more(all, set);
+        if (certain < line || !contributions_told(all->job, &whole.estimate, fabs(whole.estimate.delta) - certain, busy))
+            return false;
+        whole.nearest = copysign(certain, whole.estimate.delta);
+    }
     if (set_behind(code, set, side))
         set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));

@@ -31,6 +31,7 @@ static void split_whole(const struct contributions *all, const uint32_t *owner, 
     struct contributions_item part = {.first = made->first};
     made->estimate = whole->estimate;
     made->half = whole->half;
+    made->nearest = whole->nearest;
     made->named = true;
     made->whole = whole->label ? whole->kind : DIFF_KIND_COUNT;
     made->place = whole->place;
