@@ -67,11 +67,11 @@ def test_a_method_of_equal_sides(case):
 
 
 def test_a_slower_candidate_is_found(case):
-    program(case, "serve", HANDLE, us=3000, baseline=SLEEPS, candidate=dict(SLEEPS, SLOWER_PCT="10"), gate=STEP_TIME)
+    program(case, "serve", HANDLE, us=3000, baseline=SLEEPS, candidate=dict(SLEEPS, SLOWER_PCT="30"), gate=STEP_TIME)
     done = case.run()
     check_code(done, 1)
     ratio, verdict = step_time(case)
-    assert verdict == "fail" and 1.07 < ratio < 1.13, str(done)
+    assert verdict == "fail" and 1.15 < ratio < 1.45, str(done)  # three pairs of a second each, maybe on a busy machine
 
 
 def test_a_control_is_longer_by_what_was_asked_for(case):
