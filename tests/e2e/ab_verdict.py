@@ -14,9 +14,9 @@ BUILD = os.environ["UPGATE_BUILD"]
 UPGATE = os.path.join(BUILD, "upgate")
 NATIVE = os.path.join(BUILD, "reference_models", "native")
 PASS, FAIL, INCONCLUSIVE = 0, 1, 3
-# A planted 10 %, and a margin of 4 %: on busy test machines 20 pairs of equal sides show effects from 2.5 to 3.1 % on, and none
-# passes at 2 %. How small an effect is found how often is measured by ci/bench/suites.py, not here.
-PLANTED = 0.10
+# A planted 20 %, and a margin of 8 %: on busy test machines 20 pairs of equal sides show effects from 2.5 to 3.1 % on, and their means
+# spread by 2.7 %. How small an effect is found how often is measured by ci/bench/suites.py, not here.
+PLANTED, MARGIN = 0.20, 0.08
 
 PLAN = """
 baseline:  {name: old, models: %(old)s}
@@ -24,7 +24,7 @@ candidate: {name: new, models: %(new)s}
 workloads:
   - {name: dlrm, model: dlrm, mode: train, steps: 600, size: small}
 schedule: {looks: [10, 14, 20, 28], seed: 11, interleave: steps, traced_launches: 0}
-gate: {metrics: {step_time: {margin: 4%%}, throughput: {observe: true}, first_step_time: {observe: true}}}
+gate: {metrics: {step_time: {margin: 8%%}, throughput: {observe: true}, first_step_time: {observe: true}}}
 """
 
 CONTROL_PLAN = """
@@ -112,7 +112,7 @@ def main():
             print("     inconclusive: %s" % verdict["reason"])
             db, code, verdict, err = run(folder, "same%d" % again, NATIVE, NATIVE)
         check("a side against itself passes", code == PASS, (code, verdict and verdict["reason"], err))
-        check("the verdict rests on a control", "a side held 4 % longer was found" in verdict["calibration"]["note"],
+        check("the verdict rests on a control", "a side held 8 % longer was found" in verdict["calibration"]["note"],
               verdict["calibration"])
         check("nothing was lost", verdict["trust"]["ok"], verdict["trust"])
         check("parity of equal sides passes", verdict["parity"] and
@@ -124,7 +124,7 @@ def main():
         cell = [one for one in verdict["cells"] if one["metric"] == "step_time"][0]
         check("the truth is in the interval", cell["ci_lower"] <= 1 + PLANTED * 1.15 and
               cell["ci_upper"] >= 1 + PLANTED * 0.85, cell)
-        check("the lower bound is beyond the margin", cell["ci_lower"] > 1.04, cell)
+        check("the lower bound is beyond the margin", cell["ci_lower"] > 1 + MARGIN, cell)
         judged_again(folder, db, code)
         report = os.path.join(folder, "junit.xml")
         check("a report is written", upgate("report", db, "-o", report)[0] == 0 and
