@@ -12,8 +12,8 @@
 
 #include "_find.h"
 
-#include "_find_cycle.h"
 #include "_trace.h"
+#include "contracts/step_cycle.h"
 
 #define ROOTS_MAX 16
 #define DEPTH_MAX 16

@@ -1,16 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 // What repeats: a program calls one optimizer, or several in turn (a GAN), again and again; or one
-// model, or an encoder and a decoder. A round is over when each that takes part has had its turn.
+// model, or an encoder and a decoder; or it replays CUDA graphs. A round is over when each that takes part has had its turn.
 // Who takes part is learnt in the first rounds, and depends on the order of the calls only, never
-// on time, so that both sides of an upgrade are cut at the same calls.
+// on time, so that both sides of an upgrade are cut at the same calls. Of the CPython extension and the library of
+// CUDA_INJECTION64_PATH, which share nothing else. Pure: no clock, no allocation.
+#ifndef UPGATE_CONTRACTS_STEP_CYCLE_H
+#define UPGATE_CONTRACTS_STEP_CYCLE_H
 
-#include "_find_cycle.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-// One that came once (a model that is run once to make it ready) is missed for this many turns of
-// one that came later; one that comes now and then, for CYCLE_WAIT_MAX.
-#define WAIT_FOR_ONCE 2
+enum {
+    CYCLE_KEYS_MAX = 64, // a step that is cut into pieces may replay a graph for each layer
+    CYCLE_SETTLED = 16,
+    CYCLE_STRANGERS_MAX = 8,
+    // One that came once (a model that is run once to make it ready) is missed for this many turns of
+    // one that came later; one that comes now and then, for CYCLE_WAIT_MAX.
+    CYCLE_WAIT_FOR_ONCE = 2,
+    CYCLE_WAIT_MAX = 8
+};
 
-static void drop(struct cycle *cycle, unsigned at)
+struct cycle {
+    struct cycle_key {
+        const void *key;
+        uint64_t count; // times that it has ended
+        uint32_t seen;  // in this round
+    } keys[CYCLE_KEYS_MAX]; // in the order in which they came
+    unsigned count;
+    uint64_t rounds;
+    uint32_t strangers; // ends of others since the last one of a key
+    bool changed;       // other keys than at the last question; for whoever tells of it
+};
+
+static inline void cycle_drop(struct cycle *cycle, unsigned at)
 {
     for (unsigned i = at; i + 1 < cycle->count; i++) {
         cycle->keys[i] = cycle->keys[i + 1];
@@ -20,7 +42,7 @@ static void drop(struct cycle *cycle, unsigned at)
 }
 
 // Those whose turn does not come while `at` has had several: the rarer one does not take part.
-static void drop_missing(struct cycle *cycle, unsigned at)
+static inline void cycle_drop_missing(struct cycle *cycle, unsigned at)
 {
     const struct cycle_key key = cycle->keys[at];
 
@@ -29,24 +51,24 @@ static void drop_missing(struct cycle *cycle, unsigned at)
         bool once = other->count == 1 && i < at;
 
         if (other->key == key.key || other->seen > 0 ||
-            key.seen < (once ? WAIT_FOR_ONCE : CYCLE_WAIT_MAX) || other->count > key.count) {
+            key.seen < (once ? CYCLE_WAIT_FOR_ONCE : CYCLE_WAIT_MAX) || other->count > key.count) {
             continue;
         }
-        drop(cycle, i);
+        cycle_drop(cycle, i);
         at -= i < at ? 1 : 0;
     }
     // It came often while one that has come more often did not: then it is the one that does not.
     if (key.seen >= CYCLE_WAIT_MAX) {
         for (unsigned i = 0; i < cycle->count; i++) {
             if (cycle->keys[i].seen == 0) {
-                drop(cycle, at);
+                cycle_drop(cycle, at);
                 return;
             }
         }
     }
 }
 
-static bool is_over(struct cycle *cycle)
+static inline bool cycle_is_over(const struct cycle *cycle)
 {
     for (unsigned i = 0; i < cycle->count; i++) {
         if (cycle->keys[i].seen == 0) {
@@ -56,7 +78,9 @@ static bool is_over(struct cycle *cycle)
     return cycle->count > 0;
 }
 
-bool cycle_ended(struct cycle *cycle, const void *key)
+// `key` (an optimizer, a model, a graph) has done its part. True: with it a round is over, each of those that
+// take part has had its turn.
+static inline bool cycle_ended(struct cycle *cycle, const void *key)
 {
     unsigned at = 0;
 
@@ -79,8 +103,8 @@ bool cycle_ended(struct cycle *cycle, const void *key)
     cycle->strangers = 0;
     cycle->keys[at].count++;
     cycle->keys[at].seen++;
-    drop_missing(cycle, at);
-    if (!is_over(cycle)) {
+    cycle_drop_missing(cycle, at);
+    if (!cycle_is_over(cycle)) {
         return false;
     }
     for (unsigned i = 0; i < cycle->count; i++) {
@@ -89,3 +113,5 @@ bool cycle_ended(struct cycle *cycle, const void *key)
     cycle->rounds++;
     return true;
 }
+
+#endif

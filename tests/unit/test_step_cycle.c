@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What repeats: rounds of one optimizer, of several, of those that come once or now and then. Each
 // word of a case is the name of who has ended; the answer has a '.' where a round is over.
-#include "tracer/python/_find_cycle.h"
+#include "contracts/step_cycle.h"
+
+#include <string.h>
 
 #include "tests/unit/runner.h"
 
@@ -70,6 +72,14 @@ TEST(a_second_training)
 
 TEST(more_than_there_is_room_for)
 {
-    CHECK_INT(rounds("abcdefghijkl"), 1 + 0); // a | bc…: the round is still open
+    // a | bc…: the round is still open, until a comes again.
+    CHECK_INT(rounds("abcdefghijkl"), 1 + 0);
     CHECK_INT(rounds("abcdefghijklabcdefghijklabcdefghijkl"), 3);
+    char all[CYCLE_KEYS_MAX + 5], text[3 * sizeof all] = "";
+    for (size_t i = 0; i < sizeof all - 1; i++)
+        all[i] = (char)('!' + i);
+    all[sizeof all - 1] = '\0';
+    for (int i = 0; i < 3; i++)
+        strcat(text, all);
+    CHECK_INT(rounds(text), 3); // the last four have no part in it
 }
