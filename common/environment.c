@@ -21,7 +21,10 @@ static const struct {
     [ENVIRONMENT_STEPS_FROM] = {"UPGATE_STEPS_FROM",
                                 "set by upgate for workloads: auto: the steps of a Python program that "
                                 "makes no step calls are found"},
-    [ENVIRONMENT_STEP] = {"UPGATE_STEP", "set by upgate for workloads: FILE.py:FUNCTION, a call of which is a step"},
+    [ENVIRONMENT_STEP] = {"UPGATE_STEP", "set by upgate for workloads: FILE.py:FUNCTION, a call of which is a step, nvtx:NAME, a range, or graph"},
+    [ENVIRONMENT_STEPS_INJECT] = {"UPGATE_STEPS_INJECT",
+                                  "set by upgate for workloads: the shared memory of the step protocol, for the library that marks "
+                                  "ranges of NVTX or replays of CUDA graphs as their steps"},
     [ENVIRONMENT_DDP_LOGS] = {"UPGATE_DDP_LOGS", "set by the reference workload ddp for its ranks"},
     [ENVIRONMENT_INJECT] = {"UPGATE_INJECT",
                             "the library that traces the GPU side (default: libupgate_inject.so "

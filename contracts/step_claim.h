@@ -325,7 +325,7 @@ static UG_IMPL_COLD const char *ug_impl_claim(struct ug_step_state *s, int fd)
 /* The first call of a process. Another thread that calls meanwhile goes on without a step. */
 static UG_IMPL_COLD void ug_impl_attach_now(struct ug_step_state *s)
 {
-    const char *path = getenv("UPGATE_STEPS"), *why = NULL;
+    const char *path = getenv(UG_STEP_VARIABLE), *why = NULL;
     int saved_errno = errno, fd;
 
     if (path == NULL || *path == '\0') {
@@ -404,7 +404,7 @@ static inline bool ug_impl_active(void)
     case UG_IMPL_OFF:
         return false;
     case UG_IMPL_UNTRIED:
-        path = getenv("UPGATE_STEPS");
+        path = getenv(UG_STEP_VARIABLE);
         return path != NULL && *path != '\0';
     default:
         return true;

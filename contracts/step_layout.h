@@ -7,7 +7,7 @@
  * is harness/steps/reader.h. Change anything and raise UG_STEP_VERSION; a field in what was padding needs
  * no new version as long as 0 says "not told" in it.
  *
- * file = header (4 KiB) | slots (256 B each) | per slot: ring of records, ring of bytes
+ * file = header (4 KiB; from 1 KiB on: what was looked at) | slots (256 B each) | per slot: ring of records, ring of bytes
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -170,6 +170,27 @@ struct ug_step_slot {
     uint64_t padding5[5];
 };
 
+/* What processes saw where they were told to look for steps (tracer/inject/steps), so that who finds none can say why: in the
+ * header's page, behind the header. Written by processes that claim no slot, too. */
+#define UG_STEP_LOOKS_OFFSET 1024u
+#define UG_STEP_NEAR_MAX 23u
+
+enum ug_step_near_state { UG_NEAR_FREE = 0, UG_NEAR_BUSY = 1, UG_NEAR_NAME = 2, UG_NEAR_WHY = 3 };
+
+struct ug_step_near {
+    uint32_t state;    /* enum ug_step_near_state; NAME: like what was looked for; WHY: words about the process */
+    uint32_t distance; /* of a name: edits */
+    char text[120];    /* with its final NUL */
+};
+
+struct ug_step_looks {
+    uint32_t processes; /* that have looked */
+    uint32_t seen;      /* names, or replays, that they saw; at most UINT32_MAX / 2 */
+    uint32_t taken;     /* entries of near that a process has taken for itself; may be more than there are */
+    uint32_t padding;
+    struct ug_step_near near[UG_STEP_NEAR_MAX];
+};
+
 /* Bytes that a ring of records takes in the file; the ring of bytes follows. */
 static inline uint64_t ug_step_ring_span(uint64_t ring_records)
 {
@@ -187,6 +208,8 @@ UG_STEP_ASSERT(sizeof(struct ug_step_header) == 192);
 UG_STEP_ASSERT(offsetof(struct ug_step_header, file_bytes) == 64);
 UG_STEP_ASSERT(offsetof(struct ug_step_header, control_ppm) == 84);
 UG_STEP_ASSERT(offsetof(struct ug_step_header, event) == 128);
+UG_STEP_ASSERT(sizeof(struct ug_step_near) == 128);
+UG_STEP_ASSERT(UG_STEP_LOOKS_OFFSET + sizeof(struct ug_step_looks) <= UG_STEP_HEADER_BYTES);
 UG_STEP_ASSERT(sizeof(struct ug_step_slot) == 256);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, start_ticks) == 16);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, head) == 64);

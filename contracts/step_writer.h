@@ -40,6 +40,11 @@
 #error "upgate_step.h: for 64-bit Linux"
 #endif
 
+/* Another variable is for who marks the steps of a program that shall not do so itself. */
+#ifndef UG_STEP_VARIABLE
+#define UG_STEP_VARIABLE "UPGATE_STEPS"
+#endif
+
 #define UG_IMPL_COLD __attribute__((cold, noinline, unused))
 #define UG_IMPL_RESERVE_BYTES (1u << 20) /* byte ring: memory is taken in steps of 1 MiB */
 #define UG_IMPL_ALIVE_CHECK_NS 1000000000ull

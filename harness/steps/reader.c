@@ -345,6 +345,26 @@ uint32_t reader_refused_count(const struct reader *reader)
     return __atomic_load_n(&reader->header->refused_count, __ATOMIC_RELAXED);
 }
 
+void reader_looks(const struct reader *reader, struct ug_step_looks *ret_looks)
+{
+    const struct ug_step_looks *looks = (const void *)((const char *)reader->header + UG_STEP_LOOKS_OFFSET);
+
+    memset(ret_looks, 0, sizeof(*ret_looks));
+    ret_looks->processes = __atomic_load_n(&looks->processes, __ATOMIC_ACQUIRE);
+    ret_looks->seen = __atomic_load_n(&looks->seen, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i < UG_STEP_NEAR_MAX; i++) {
+        struct ug_step_near *near = &ret_looks->near[i];
+
+        near->state = __atomic_load_n(&looks->near[i].state, __ATOMIC_ACQUIRE);
+        if (near->state != UG_NEAR_NAME && near->state != UG_NEAR_WHY) {
+            near->state = UG_NEAR_FREE;
+            continue;
+        }
+        near->distance = looks->near[i].distance;
+        memcpy(near->text, looks->near[i].text, sizeof(near->text) - 1); // the last byte stays NUL
+    }
+}
+
 // Its number as we know it; -1: of a namespace that cannot be seen from here. Found out once: a look at every process.
 static pid_t slot_pid(const struct reader *reader, const struct ug_step_slot *slot)
 {

@@ -346,6 +346,7 @@ static int start(bool is_early)
     }
     pthread_atfork(NULL, NULL, on_fork_in_child);
     inject_register_exit();
+    session_watch_steps();
     // Before the thread: the kernel that follows cuInit is in.
     uint32_t kinds = environment_kinds();
     inject.is_asked_at_start = kinds != 0;

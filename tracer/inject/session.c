@@ -23,6 +23,7 @@
 #include "tracer/inject/nccl/nccl.h"
 #include "tracer/inject/reason.h"
 #include "tracer/inject/spool/spool_writer.h"
+#include "tracer/inject/steps/steps.h"
 #include "tracer/inject/tuning.h"
 
 #define CLOCK_NS 100000000ull
@@ -35,6 +36,7 @@ static struct {
     // asked.
     // is_exit_registered: once, for each time costs memory.
     bool is_loaded, is_subscribed, is_on, is_attached, is_ready, is_exit_registered;
+    _Atomic bool is_watching; // steps are seen by callbacks, whatever is recorded
     void *subscriber;
     uint32_t quirks;
     _Atomic uint32_t sessions;
@@ -126,6 +128,8 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
             if ((inject_kinds() & UG_WANT_LAUNCH_STACKS) != 0 && calls_is_launch(cbid))
                 on_launch(call);
             calls_callback(&session.cupti, cbid, call);
+            if (session.is_watching)
+                graphs_callback(cbid, call);
         }
         leave_here(&session.cupti, domain, cbid, call);
         return;
@@ -248,13 +252,22 @@ static uint32_t all_enable(uint32_t kinds, bool is_early)
     if ((kinds & UG_WANT_NVTX) != 0)
         nvtx_forward(&session.cupti);
     graph_nodes_subscribe(kinds);
+    if (session.is_watching)
+        graphs_enable(&session.cupti, session.subscriber); // some are of both
     return kinds;
+}
+
+static void watch_end(void)
+{
+    session.is_watching = false;
+    steps_watch(false);
 }
 
 static void refuse(void)
 {
     if (session.is_subscribed)
         session.cupti.unsubscribe(session.subscriber);
+    watch_end();
     session.is_subscribed = false;
     session.is_on = false;
     session.is_attached = false;
@@ -265,7 +278,7 @@ static int attach(void)
 {
     if (load() != 0)
         return -ENOENT;
-    int left = leave_cancel(&session.cupti, session.subscriber);
+    int left = session.is_watching ? 0 : leave_cancel(&session.cupti, session.subscriber);
     if (left == 1)
         return 0; // a stop that no call of the workload's has finished is taken back
     if (left < 0) {
@@ -273,13 +286,15 @@ static int attach(void)
         reason_add("CUPTI is still leaving after the session before");
         return left;
     }
-    session.is_subscribed = false;
     int err = buffers_create();
     if (err != 0) {
         reason_add("no memory for buffers");
         return err;
     }
-    err = subscribe();
+    if (!session.is_watching) {
+        session.is_subscribed = false;
+        err = subscribe();
+    }
     if (err != 0)
         return err;
     atomic_store(&session.fatal, 0);
@@ -301,6 +316,10 @@ static uint32_t cupti_start(uint32_t kinds, bool is_early)
     session.sessions++;
     if ((session.quirks & QUIRK_NO_NVTX) != 0)
         kinds &= ~(uint32_t)UG_WANT_NVTX;
+    if ((kinds & UG_WANT_NVTX) != 0 && steps_rule() == STEPS_NVTX) {
+        kinds &= ~(uint32_t)UG_WANT_NVTX; // two cannot serve it
+        reason_add("NVTX ranges are not recorded: the steps are made of them");
+    }
     quirks_say();
     // Before the first record can be completed: the callbacks read it.
     __atomic_store_n(&spool_header()->have_kinds, kinds, __ATOMIC_RELAXED);
@@ -309,6 +328,23 @@ static uint32_t cupti_start(uint32_t kinds, bool is_early)
     if (!is_early)
         clock_sample(&session.cupti);
     return kinds;
+}
+
+void session_watch_steps(void)
+{
+    if (steps_rule() == STEPS_NONE)
+        return;
+    if (steps_rule() == STEPS_GRAPH)
+        steps_look();
+    reason_clear();
+    if (load() != 0 || subscribe() != 0) {
+        if (steps_rule() == STEPS_GRAPH)
+            steps_why(reason_text());
+        return;
+    }
+    session.is_watching = true;
+    graphs_enable(&session.cupti, session.subscriber);
+    steps_watch(true);
 }
 
 void session_start(uint32_t kinds, bool is_early)
@@ -457,6 +493,7 @@ static void detach(void)
     if (!session.is_attached)
         return;
     session.is_attached = false;
+    watch_end();
     if (session.is_subscribed && can_leave) {
         leave_begin(&session.cupti, session.subscriber);
     } else if (session.is_subscribed) {

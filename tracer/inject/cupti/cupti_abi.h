@@ -149,6 +149,10 @@ struct cuda {
     int (*primary_state)(int device, unsigned *flags, int *active);
     int (*primary_retain)(void **context, int device);
     int (*primary_release)(int device);
+    int (*context_get)(void **context);
+    int (*context_push)(void *context);
+    int (*context_pop)(void **context);
+    int (*context_wait)(void); // for all that the current one has been given
 };
 
 #endif

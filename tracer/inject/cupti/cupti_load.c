@@ -106,6 +106,10 @@ int cuda_load(struct cuda *ret_cuda)
         .primary_state = dlsym(library, "cuDevicePrimaryCtxGetState"),
         .primary_retain = dlsym(library, "cuDevicePrimaryCtxRetain"),
         .primary_release = dlsym(library, "cuDevicePrimaryCtxRelease_v2"),
+        .context_get = dlsym(library, "cuCtxGetCurrent"),
+        .context_push = dlsym(library, "cuCtxPushCurrent_v2"),
+        .context_pop = dlsym(library, "cuCtxPopCurrent_v2"),
+        .context_wait = dlsym(library, "cuCtxSynchronize"),
     };
     *ret_cuda = cuda;
     return 0;

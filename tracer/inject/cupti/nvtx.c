@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "tracer/inject/inject.h"
+#include "tracer/inject/steps/steps.h"
 
 #define MODULES_MAX 64 // libraries with an NVTX of their own; those beyond are not traced
 
@@ -70,6 +71,11 @@ void nvtx_child(void)
 
 int InitializeInjectionNvtx2(nvtx_table_fn export_table)
 {
+    if (steps_rule() == STEPS_NVTX) {
+        steps_look();
+        ranges_install(export_table);
+        return 1;
+    }
     pthread_mutex_lock(&lock);
     if (module_count < MODULES_MAX)
         modules[module_count++].table = export_table;
