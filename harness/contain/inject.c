@@ -14,6 +14,7 @@
 #include "common/environment.h"
 #include "common/strings.h"
 #include "contracts/inject_api.h"
+#include "contracts/step_range.h"
 
 // The first that can be read, or NULL; the caller frees.
 static char *inject_first(const char *dir)
@@ -105,4 +106,27 @@ void inject_set(const struct inject *inject, uint32_t kinds)
     inject_variables(inject, kinds, text, variables);
     for (const struct inject_variable *at = variables; at->name; at++)
         setenv(at->name, at->value, at->always);
+}
+
+static const char *inject_steps_variable(const char *step)
+{
+    return strcmp(step, UG_GRAPH_RULE) == 0 ? INJECT_CUDA_VARIABLE : INJECT_NVTX_VARIABLE;
+}
+
+const char *inject_steps_rival(const char *step, const char *(*get)(void *arg, const char *name), void *arg)
+{
+    const char *name = inject_steps_variable(step);
+    return inject_is_foreign(get(arg, name)) ? name : NULL;
+}
+
+void inject_set_steps(const struct inject *inject, const char *step, const char *steps_path)
+{
+    unsetenv(environment_name(ENVIRONMENT_STEPS_INJECT));
+    if (!inject)
+        return;
+    setenv(inject_steps_variable(step), inject->library, 1);
+    if (!inject_is_foreign(getenv(INJECT_CUDA_VARIABLE))) // by it the device is waited for, too
+        setenv(INJECT_CUDA_VARIABLE, inject->library, 1);
+    setenv(environment_name(ENVIRONMENT_STEP), step, 1);
+    setenv(environment_name(ENVIRONMENT_STEPS_INJECT), steps_path, 1);
 }

@@ -40,4 +40,10 @@ void inject_variables(const struct inject *inject, uint32_t kinds, char kinds_te
 // In a child before exec: sets them, unless CUDA_INJECTION64_PATH is foreign.
 void inject_set(const struct inject *inject, uint32_t kinds);
 
+// In a child before exec, after the side's own environment: the library marks what `step` ("nvtx:NAME", "graph") names in the file at
+// steps_path. Without it (NULL): the variables of an outer upgate are gone.
+void inject_set_steps(const struct inject *inject, const char *step, const char *steps_path);
+// The variable by which the library would be loaded for such steps, and that names somebody else's; get: as getenv(). NULL: none does.
+const char *inject_steps_rival(const char *step, const char *(*get)(void *arg, const char *name), void *arg);
+
 #endif

@@ -13,6 +13,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "contracts/step_range.h"
 #include "harness/plan/plan_internal.h"
 
 #define PLAN_SCHEMA "upgate.plan/1"
@@ -42,6 +43,11 @@ bool plan_step_is_symbol(const char *step)
     return step && strncmp(step, "symbol:", 7) == 0;
 }
 
+bool plan_step_is_injected(const char *step)
+{
+    return step && (strncmp(step, UG_RANGE_RULE, strlen(UG_RANGE_RULE)) == 0 || strcmp(step, UG_GRAPH_RULE) == 0);
+}
+
 // The one colon that is none of C++'s "::"; NULL: there is none.
 static const char *symbol_colon(const char *text)
 {
@@ -66,15 +72,31 @@ static int check_symbol(const char *step, struct error *err)
     return 0;
 }
 
+static int check_range(const char *step, struct error *err)
+{
+    struct step_range range;
+    const char *why = step_range_parse(step + strlen(UG_RANGE_RULE), &range);
+    return why ? error_set(err, -EINVAL, "'%s' is no nvtx:NAME or nvtx:NAME@DOMAIN, such as nvtx:train_step, nvtx:iteration* or "
+                                         "nvtx:step@trainer: %s", step, why)
+               : 0;
+}
+
 int plan_check_step(const char *step, struct error *err)
 {
     const char *colon = strrchr(step, ':');
     size_t file = colon ? (size_t)(colon - step) : 0;
     if (plan_step_is_symbol(step))
         return check_symbol(step, err);
+    if (plan_step_is_injected(step))
+        return strcmp(step, UG_GRAPH_RULE) == 0 ? 0 : check_range(step, err);
+    if (strcmp(step, "nccl") == 0 || strncmp(step, "nccl:", 5) == 0)
+        return error_set(err, -EINVAL, "'%s': a sequence of collectives does not say where a step ends, as equal layers repeat within one; "
+                                       "name a range around it: nvtx:NAME", step);
+    if (strncmp(step, UG_GRAPH_RULE ":", strlen(UG_GRAPH_RULE) + 1) == 0)
+        return error_set(err, -EINVAL, "'%s': graphs have no names; it is 'graph', a round of those that are replayed", step);
     if (file < 4 || strncmp(colon - 3, ".py", 3) != 0 || !colon[1])
-        return error_set(err, -EINVAL, "'%s' is no FILE.py:FUNCTION and no symbol:NAME, such as trainer.py:train_one, "
-                                       "trainer.py:Trainer.train_one or symbol:process_batch", step);
+        return error_set(err, -EINVAL, "'%s' is no FILE.py:FUNCTION, no symbol:NAME, no nvtx:NAME and not 'graph', such as trainer.py:train_one, "
+                                       "trainer.py:Trainer.train_one, symbol:process_batch or nvtx:train_step", step);
     return 0;
 }
 

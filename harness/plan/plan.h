@@ -132,9 +132,10 @@ void plan_print_markdown(void *stream); // docs/plan.md, to a FILE *
 
 const char *plan_interleave_name(enum plan_interleave interleave);
 const char *plan_mode_name(enum plan_mode mode);
-// Is this "FILE.py:FUNCTION", "symbol:NAME" or "symbol:LIBRARY:NAME"? Else -EINVAL.
+// Is this "FILE.py:FUNCTION", "symbol:NAME", "symbol:LIBRARY:NAME", "nvtx:NAME", "nvtx:NAME@DOMAIN" or "graph"? Else -EINVAL.
 int plan_check_step(const char *step, struct error *err);
-bool plan_step_is_symbol(const char *step); // a function of native code; NULL: no
+bool plan_step_is_symbol(const char *step);  // a function of native code; NULL: no
+bool plan_step_is_injected(const char *step); // marked by the library in the program: a range, or replays; NULL: no
 // Can this be the name of an image? Else -EINVAL: it goes to an engine as a word, and must not be taken for an option of it.
 int plan_check_image(const char *name, struct error *err);
 // Does the command say how many steps it shall make?

@@ -131,7 +131,8 @@ const struct field plan_workload_fields[] = {
         .help = "of a command: `calls`: its own step calls; `auto`: these, else the steps that are "
                 "found in a Python program; `off`: neither, it is judged on total time"),
     ROW("step", FIELD_TEXT, step,
-        .help = "of a command: `FILE.py:FUNCTION`, `symbol:NAME` or `symbol:LIBRARY:NAME`, a call of which is a step; default: what the "
+        .help = "of a command: `FILE.py:FUNCTION`, `symbol:NAME` or `symbol:LIBRARY:NAME`, a call of which is a step; `nvtx:NAME` or "
+                "`nvtx:NAME@DOMAIN`, a range of NVTX; `graph`: a round of CUDA graphs that are replayed; default: what the "
                 "program calls again and again"),
     END};
 #undef OWNER

@@ -246,15 +246,18 @@ static bool wrap_await(struct wrap *wrap, struct wrap_message *ret, struct error
 static void wrap_set_environment(const struct wrap_opts *opts, const struct wrap_message *message)
 {
     struct inject inject = {0};
-    if (message->has_steps)
+    const char *injected = message->has_steps ? opts->recording.injected : NULL;
+    if (message->has_steps && !injected)
         setenv(environment_name(ENVIRONMENT_STEPS), message->text, 1);
     char *python_dir = message->finds_steps ? python_steps_dir() : NULL;
     if (python_dir)
         python_steps_set(python_dir, opts->recording.step);
     else
         python_steps_unset();
-    if (message->injects && inject_find(&inject, NULL) == 0)
+    bool found = (message->injects || injected) && inject_find(&inject, NULL) == 0;
+    if (message->injects && found)
         inject_set(&inject, opts->recording.gpu_kinds);
+    inject_set_steps(injected && found ? &inject : NULL, injected, message->text);
     inject_free(&inject);
     free(python_dir);
 }

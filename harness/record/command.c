@@ -28,14 +28,16 @@ static void command_child(char *const *argv, const char *steps_path, const struc
         _exit(COMMAND_EXIT_UNSTARTED);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         signal(signals[i], SIG_DFL);
-    if (steps_path)
+    const struct inject *marks = find ? find->marks : NULL;
+    if (steps_path && !marks)
         setenv(environment_name(ENVIRONMENT_STEPS), steps_path, 1);
-    if (find)
+    if (find && !marks)
         python_steps_set(find->python_dir, find->step);
     else
         python_steps_unset();
     if (inject)
         inject_set(inject, kinds);
+    inject_set_steps(marks, marks ? find->step : NULL, steps_path);
     execvp(argv[0], argv);
     int failure = errno;
     (void)!write(failure_fd, &failure, sizeof failure);

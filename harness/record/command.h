@@ -21,6 +21,7 @@ struct command {
 // Steps of a Python program that makes no step calls are found (harness/contain/python_steps.h).
 struct command_find {
     const char *python_dir, *step; // step may be NULL
+    const struct inject *marks;    // not NULL: it marks `step` in any program, in the file at steps_path, which nobody else gets
 };
 
 // steps_path: value of UPGATE_STEPS, or NULL. find: NULL: only its own step calls. inject: its GPU side is to be recorded, with these kinds (enum ug_spool_want); or NULL.

@@ -23,6 +23,7 @@
 #include "harness/contain/python_steps.h"
 #include "harness/record/command.h"
 #include "harness/steps/reader.h"
+#include "harness/steps/unseen.h"
 #include "reports/render/text/screen.h"
 #include "tracer/calls/calls.h"
 #include "tracer/record/privileges.h"
@@ -35,6 +36,7 @@ enum {
     RECORDING_NICE = -10,
     RECORDING_SLOTS = 64, // processes of a started program that may make step calls
     RECORDING_LARGE_BYTES = 128 << 10,
+    RECORDING_TEXT_MAX = 200, // as harness/run/samples.c
 };
 
 struct recording {
@@ -46,6 +48,8 @@ struct recording {
     char *steps_path;
     struct native_calls *calls; // NULL: steps are not calls of a native function
     struct inject inject; // library NULL: there is none
+    struct inject marks;  // by which steps are marked in the command; library NULL: they are not
+    char *found, *unfit;  // what these are, and why a process has given up
     bool injects;         // the command gets it
     bool progress;
     int64_t begin_ns, progress_ns;
@@ -144,19 +148,57 @@ static int recording_see_calls(struct recording *recording, struct error *err)
     return native_calls_start(&calls, &recording->calls, err);
 }
 
+// What our library says of the steps that it marks.
+static void recording_on_text(void *context, uint32_t slot, const struct reader_bytes *bytes)
+{
+    struct recording *recording = context;
+    const char *text = bytes->payload;
+    bool unfit = strcmp(bytes->name, "steps_from") == 0;
+    (void)slot;
+    if (bytes->kind != UG_BYTES_TEXT || bytes->payload_bytes > RECORDING_TEXT_MAX || (!unfit && strcmp(bytes->name, "steps_found") != 0) ||
+        (unfit && (!bytes->payload_bytes || *text != '!')))
+        return;
+    char **to = unfit ? &recording->unfit : &recording->found;
+    free(*to);
+    *to = xasprintf("%.*s", (int)bytes->payload_bytes - unfit, text + unfit);
+    string_make_plain(*to, strlen(*to));
+}
+
+static const char *recording_get(void *unused, const char *name)
+{
+    (void)unused;
+    return getenv(name);
+}
+
+static int recording_find_marks(struct recording *recording, struct error *err)
+{
+    const char *step = recording->opts->injected;
+    const char *rival = step ? inject_steps_rival(step, recording_get, NULL) : NULL;
+    if (rival)
+        return error_set(err, -EINVAL, "'%s' cannot be seen: %s is set to '%s', another tool's; unset it", step, rival, getenv(rival));
+    return step ? inject_find(&recording->marks, err) : 0;
+}
+
 // What was found is said and stored, or why nothing was.
 static int recording_say_calls(struct recording *recording, struct error *err)
 {
     const char *why = NULL, *found = recording->calls ? native_calls_found(recording->calls, &why) : NULL;
+    const char *step = recording->calls ? recording->opts->symbol : recording->opts->injected;
     uint32_t ranks = recording->steps ? reader_slot_count(recording->steps) : 0;
-    if (!recording->calls)
+    char *unseen = NULL;
+    if (!step)
         return 0;
+    if (!recording->calls) {
+        found = recording->found;
+        unseen = !found && !recording->unfit && recording->steps ? unseen_why(recording->steps, step) : NULL;
+        why = recording->unfit ? recording->unfit : unseen ? unseen : found ? NULL : "their file was cut short";
+    }
     uint32_t refused = recording->steps ? reader_refused_count(recording->steps) : 0;
     if (refused)
         log_warn("steps of %u more process%s found no room", refused, refused == 1 ? "" : "es");
     unsigned long long steps = recording->result->steps;
-    char *text = why && steps ? xasprintf("steps by '%s' were given up after %llu: %s", recording->opts->symbol, steps, why)
-                 : why        ? xasprintf("no steps by '%s': %s", recording->opts->symbol, why)
+    char *text = why && steps ? xasprintf("steps by '%s' were given up after %llu: %s", step, steps, why)
+                 : why        ? xasprintf("no steps by '%s': %s", step, why)
                               : xasprintf("steps: %s, %llu in %u process%s", found, steps, ranks, ranks == 1 ? "" : "es");
     if (why)
         log_warn("%s", text);
@@ -164,6 +206,7 @@ static int recording_say_calls(struct recording *recording, struct error *err)
         log_info("%s", text);
     int rc = store_note(recording->store, err, why ? "warning" : "info", "%s", text);
     free(text);
+    free(unseen);
     return rc;
 }
 
@@ -188,7 +231,7 @@ static void recording_drain_steps(struct recording *recording)
         return;
     }
     for (uint32_t slot = 0; slot < slots; slot++)
-        reader_drain(recording->steps, slot, recording_on_step, NULL, recording, NULL);
+        reader_drain(recording->steps, slot, recording_on_step, recording->opts->injected ? recording_on_text : NULL, recording, NULL);
 }
 
 static int recording_count_dropped_steps(struct recording *recording, struct error *err)
@@ -303,13 +346,18 @@ static int recording_start(struct recording *recording, struct error *err)
     int rc = recording_open_store(recording, err);
     if (rc == 0)
         recording_find_library(recording);
+    if (rc == 0)
+        rc = recording_find_marks(recording, err);
     if (rc == 0 && !opts->no_steps && (opts->command || opts->symbol))
         recording_open_steps(recording);
     const char *steps_path = opts->symbol ? NULL : recording->steps_path; // whose steps are named has no others
-    char *python_dir = rc == 0 && opts->command && opts->finds_steps && steps_path ? python_steps_dir() : NULL;
+    if (rc == 0 && opts->injected && !steps_path)
+        rc = error_set(err, -ENOSPC, "no file for steps can be made in /dev/shm");
+    bool finds = opts->command && opts->finds_steps && steps_path && !opts->injected;
+    char *python_dir = rc == 0 && finds ? python_steps_dir() : NULL;
     if (rc == 0 && opts->command && !opts->worker) {
-        struct command_find find = {python_dir, opts->step};
-        rc = command_start(opts->command, steps_path, python_dir ? &find : NULL,
+        struct command_find find = {python_dir, opts->injected ? opts->injected : opts->step, opts->injected ? &recording->marks : NULL};
+        rc = command_start(opts->command, steps_path, python_dir || opts->injected ? &find : NULL,
                            recording->injects ? &recording->inject : NULL,
                            opts->gpu_kinds, &recording->command, err);
     }
@@ -458,5 +506,8 @@ int recording_run(const struct recording_opts *opts, struct recording_result *re
     reader_free(recording.steps);
     free(recording.steps_path);
     inject_free(&recording.inject);
+    inject_free(&recording.marks);
+    free(recording.found);
+    free(recording.unfit);
     return rc;
 }

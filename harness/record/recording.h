@@ -41,6 +41,7 @@ struct recording_opts {
     bool no_steps, finds_steps; // of a command: no step calls; steps found in a Python program that makes none
     const char *step;           // "FILE.py:FUNCTION" whose calls are the steps, NULL
     const char *symbol;         // "symbol:NAME", likewise, also of processes that run already, NULL
+    const char *injected;       // "nvtx:NAME", "graph": steps that our library marks in a command, NULL
     uint32_t gpu_kinds;     // enum ug_spool_want; 0: no GPU side
     bool gpu_named;         // the user asked for it by name
     int64_t max_bytes;      // of the store; 0: no limit

@@ -239,6 +239,11 @@ void launch_argv_free(char **argv)
 
 // --- the environment ------------------------------------------------------------------------------
 
+const struct inject *launch_steps_inject(const struct launch_env *env, const struct launch_spec *spec)
+{
+    return spec->finds_steps && env->inject.library && plan_step_is_injected(spec->workload->step) ? &env->inject : NULL;
+}
+
 void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec, const struct launch *launch)
 {
     const struct plan_side *side = spec->side;
@@ -257,20 +262,22 @@ void launch_set_environment(const struct launch_env *env, const struct launch_sp
         free(lib);
         free(bin);
     }
-    bool by_symbol = spec->finds_steps && plan_step_is_symbol(spec->workload->step);
-    if (spec->finds_steps && !by_symbol)
+    const struct inject *inject = launch_steps_inject(env, spec);
+    bool is_named = inject || (spec->finds_steps && plan_step_is_symbol(spec->workload->step)); // and seen from elsewhere
+    if (spec->finds_steps && !is_named)
         python_steps_set(env->python_dir, spec->workload->step);
     else
         python_steps_lead("PYTHONPATH", env->python_dir);
     // The sides would otherwise share and race for one byte-code cache of the models; and a first
     // launch that compiles is not the same work as a second one that does not.
     setenv("PYTHONDONTWRITEBYTECODE", "1", 0);
-    if (spec->workload->steps_from == PLAN_STEPS_FROM_OFF || by_symbol) // who names its steps wants no others
+    if (spec->workload->steps_from == PLAN_STEPS_FROM_OFF || is_named) // who names its steps wants no others
         unsetenv(environment_name(ENVIRONMENT_STEPS));
     else
         setenv(environment_name(ENVIRONMENT_STEPS), launch->steps_path, 1);
     if (spec->inject && launch_image_loads(env, spec, spec->inject->library))
         inject_set(spec->inject, spec->inject_kinds);
+    inject_set_steps(inject && launch_image_loads(env, spec, inject->library) ? inject : NULL, spec->workload->step, launch->steps_path);
 }
 
 // --- start ----------------------------------------------------------------------------------------

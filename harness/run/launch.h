@@ -33,6 +33,7 @@ struct launch_env {
     char *models_dir; // holds native/ and torch/
     uint64_t count;   // launches so far: unique names
     struct image images[PLAN_SIDES];        // of the sides that are images, opened
+    struct inject inject; // by which steps are marked in programs; library NULL: no workload has such
     struct inside_hello guests[PLAN_SIDES]; // what their last container said of itself; magic 0: none yet
 };
 
@@ -130,6 +131,9 @@ int64_t launch_active_ns(const struct launch *launch);
 char *launch_output_tail(const struct launch *launch, size_t bytes); // caller frees
 void launch_free(struct launch_env *env, struct launch *launch);     // kills what is left; NULL ok
 const char *launch_state_name(enum launch_state state);
+
+// The library that marks this launch's steps; NULL: it needs none. It is loaded by the launch's environment, if its C library can.
+const struct inject *launch_steps_inject(const struct launch_env *env, const struct launch_spec *spec);
 
 // Directories of our own Python package and models, beside the running program (build tree or installed).
 int launch_env_find(struct launch_env *env, struct error *err);

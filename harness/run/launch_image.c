@@ -58,8 +58,9 @@ static char **image_engine_argv(const struct launch_env *env, const struct launc
     mounts[count++] = xasprintf("%s:%s", launch->steps_path, launch->steps_path);
     mounts[count++] = xasprintf("%s:%s:ro", env->python_dir, env->python_dir);
     mounts[count++] = xasprintf("%s:%s:ro", env->models_dir, env->models_dir);
-    if (spec->inject)
-        mounts[count++] = xasprintf("%s:%s:ro", spec->inject->library, spec->inject->library);
+    const struct inject *inject = spec->inject ? spec->inject : launch_steps_inject(env, spec);
+    if (inject)
+        mounts[count++] = xasprintf("%s:%s:ro", inject->library, inject->library);
     const struct image_run run = {.container = strrchr(launch->steps_path, '/') + 1,
                                   .own_mounts = mounts,
                                   .args = spec->side->engine_args,

@@ -65,7 +65,7 @@ struct pair {
     uint64_t block_steps; // that were used
     int64_t started_ns, ended_ns;
     bool has_steps; // at least one side made a step call
-    char *unseen;      // why: "no function 'f' in …, on side 'new'", where steps are calls of a native function; else NULL
+    char *unseen;      // why: "no function 'f' in …, on side 'new'", of steps that are seen from outside or marked by our library; else NULL
     bool missed_steps; // failed: turns of steps, and a side ended in good order without one
     bool rules_differ; // failed: steps were found, by no rule that holds for both sides
     bool skipped;      // failed: a side said that it cannot run this workload, and why (contracts/skipped.h)

@@ -8,6 +8,7 @@
 
 #include "common/containers/search.h"
 #include "common/strings.h"
+#include "harness/steps/unseen.h"
 
 void pair_fail(struct pair *pair, char *reason)
 {
@@ -125,7 +126,8 @@ static void pair_check_steps(const struct pair_spec *spec, struct pair *pair)
 static const char *pair_rule_words(const struct samples *samples, const char *rule)
 {
     static const char *const words[][2] = {
-        {"optimizer", "Optimizer.step"}, {"module", "calls of a model"}, {"jit", "calls of what jax jits"}, {"symbol", "calls of a native function"}};
+        {"optimizer", "Optimizer.step"}, {"module", "calls of a model"}, {"jit", "calls of what jax jits"}, {"symbol", "calls of a native function"},
+        {"nvtx", "ranges of NVTX"}, {"graph", "replays of CUDA graphs"}};
     if (!rule || samples->found)
         return rule ? samples->found : "step calls of its own";
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -170,7 +172,12 @@ void pair_miss_steps(const struct pair_spec *spec, struct pair *pair, int side)
     pair->missed_steps = true;
     if (calls && !native_calls_found(calls, &why))
         pair->unseen = xasprintf("%s, on side '%s'", why, name);
-    pair_fail(pair, pair->unseen ? xasprintf("steps are calls of '%s': %s", spec->workload->step, pair->unseen)
+    if (spec->finds_steps && plan_step_is_injected(spec->workload->step)) {
+        char *words = unseen_why(pair->launches[side]->reader, spec->workload->step);
+        pair->unseen = xasprintf("%s, on side '%s'", words, name);
+        free(words);
+    }
+    pair_fail(pair, pair->unseen ? xasprintf("steps are by '%s': %s", spec->workload->step, pair->unseen)
                                  : xasprintf("side '%s' made no step call, and turns of steps need them; "
                                              "set `interleave` to auto or slices", name));
 }

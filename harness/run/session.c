@@ -343,10 +343,46 @@ static int session_open_images(struct session *session, struct error *err)
     return rc;
 }
 
+const char *session_variable(const struct plan_side *side, const char *name)
+{
+    for (int i = 0; i < side->env_count; i++)
+        if (strcmp(side->env[i].name, name) == 0)
+            return side->env[i].value;
+    return side->image ? NULL : getenv(name); // what an image sets is left alone by inject_set()
+}
+
+static const char *session_get(void *side, const char *name)
+{
+    return session_variable(side, name);
+}
+
+// The library that marks steps in programs, where a workload asks for it and nobody else is in its place.
+static int session_find_inject(struct session *session, struct error *err)
+{
+    for (int i = 0; i < session->plan->workload_count; i++) {
+        const struct plan_workload *workload = &session->plan->workloads[i];
+        if (!plan_step_is_injected(workload->step))
+            continue;
+        for (int side = 0; side < PLAN_SIDES; side++) {
+            const char *rival = inject_steps_rival(workload->step, session_get, &session->plan->sides[side]);
+            if (rival)
+                return error_set(err, -EINVAL, "'%s' cannot be seen on side '%s': %s is set to '%s', another tool's; unset it",
+                                 workload->step, session->plan->sides[side].name, rival,
+                                 session_variable(&session->plan->sides[side], rival));
+        }
+        int rc = session->env.inject.library ? 0 : inject_find(&session->env.inject, err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
 static int session_start(struct session *session, struct error *err)
 {
     session->started_ns = clock_monotonic_ns();
     int rc = launch_env_find(&session->env, err);
+    if (rc == 0)
+        rc = session_find_inject(session, err);
     if (rc == 0)
         rc = session_open_images(session, err);
     if (rc)
@@ -378,6 +414,7 @@ static void session_close(struct session *session)
     free((char *)session->env.base);
     for (int side = 0; side < PLAN_SIDES; side++)
         image_clear(&session->env.images[side]);
+    inject_free(&session->env.inject);
     free(session->env.python_dir);
     free(session->env.models_dir);
     free(session->cpus_text);

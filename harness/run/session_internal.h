@@ -80,6 +80,8 @@ int session_parity(struct session *session, struct session_workload *workload, s
 // stop are used. *ret_pair_id is 0 when it was stopped; its failure is no failure of the session.
 int session_pair_traced(struct session *session, struct session_workload *workload,
                         const struct pair_spec *hooks, int64_t *ret_pair_id, struct error *err);
+// What a side's processes get in their environment, before anything of ours; NULL: unset, or an image's.
+const char *session_variable(const struct plan_side *side, const char *name);
 void session_display(struct session *session); // what the state now says
 void session_tick(void *arg); // refreshes the display
 

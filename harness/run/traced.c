@@ -164,14 +164,6 @@ static void traced_note(struct session *session, const char *what, const struct 
         log_warn("%s", local.text);
 }
 
-static const char *traced_variable(const struct plan_side *side, const char *name)
-{
-    for (int i = 0; i < side->env_count; i++)
-        if (strcmp(side->env[i].name, name) == 0)
-            return side->env[i].value;
-    return side->image ? NULL : getenv(name); // what an image sets is left alone by inject_set()
-}
-
 // Each side has its own CUDA and its own profilers.
 static void traced_find_library(struct traced *traced)
 {
@@ -181,7 +173,7 @@ static void traced_find_library(struct traced *traced)
         return;
     for (int i = 0; i < PLAN_SIDES; i++) {
         const struct plan_side *side = &session->plan->sides[i];
-        const char *taken = traced_variable(side, INJECT_CUDA_VARIABLE);
+        const char *taken = session_variable(side, INJECT_CUDA_VARIABLE);
         struct error err = {0};
         const struct inside_hello *guest = &session->env.guests[i];
         int needs = image_glibc_needed(traced->inject.library);

@@ -16,7 +16,8 @@ int recording_values_check(const struct recording_values *values, bool starts, s
     if (values->step && strcmp(values->steps_from, "auto") != 0)
         return error_set(err, -EINVAL, "--step is of steps that are found: not with --steps-from %s", values->steps_from);
     if (values->step && !starts && !plan_step_is_symbol(values->step))
-        return error_set(err, -EINVAL, "--step FILE.py:FUNCTION is of a command, not of a program that runs already; --step symbol:NAME is");
+        return error_set(err, -EINVAL, "--step %s is of a command, not of a program that runs already; --step symbol:NAME is",
+                         plan_step_is_injected(values->step) ? values->step : "FILE.py:FUNCTION");
     if (values->threshold_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
     if (values->max_bytes && (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX))
@@ -41,8 +42,9 @@ void recording_values_apply(const struct recording_values *values, struct record
     opts->no_python = values->no_python;
     opts->no_steps = strcmp(values->steps_from, "off") == 0;
     opts->finds_steps = strcmp(values->steps_from, "auto") == 0;
-    opts->step = plan_step_is_symbol(values->step) ? NULL : values->step;
+    opts->step = plan_step_is_symbol(values->step) || plan_step_is_injected(values->step) ? NULL : values->step;
     opts->symbol = plan_step_is_symbol(values->step) ? values->step : NULL;
+    opts->injected = plan_step_is_injected(values->step) ? values->step : NULL;
     opts->gpu_kinds = recording_values_kinds(values);
     opts->gpu_named = values->gpu_given && opts->gpu_kinds;
     opts->max_bytes = (int64_t)values->max_bytes;

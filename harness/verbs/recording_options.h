@@ -33,8 +33,8 @@ struct recording_values {
     {NULL, 0, "steps-from", OPTION_CHOICE, NULL, "calls,auto,off", "auto",                                                     \
      "steps of a command: its own step calls; auto: else those found in a Python program; off: none",                          \
      offsetof(type, member.steps_from), 0, 0, 0},                                                                              \
-    {NULL, 0, "step", OPTION_TEXT, "FUNCTION", NULL, NULL,                                                                     \
-     "a call of it is a step: FILE.py:NAME of a command; symbol:NAME or symbol:LIBRARY:NAME of native code, of a running process, too", \
+    {NULL, 0, "step", OPTION_TEXT, "WHAT", NULL, NULL,                                                                         \
+     "a step: of a command a call of FILE.py:NAME, a range nvtx:NAME, a replay: graph; a call of symbol:NAME, of a running one, too", \
      offsetof(type, member.step), 0, 0, 0}
 #define OPTIONS_RECORDING_GPU(type, member)                                                                                    \
     {"GPU side", 0, "gpu", OPTION_CHOICE, NULL, "kernels,nodes,off", "kernels",                                                \
