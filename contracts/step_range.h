@@ -39,15 +39,17 @@ static inline bool step_range_copy(char to[UG_RANGE_BYTES], const char *from, co
 // What stands behind "nvtx:". NULL, or what is wrong with it.
 static inline const char *step_range_parse(const char *text, struct step_range *ret)
 {
-    const char *at = NULL, *end = text, *last = NULL; // last: the last character, unless it is escaped
+    const char *at = NULL, *end = text, *last = NULL, *last_of_name = NULL; // the last character, unless it is escaped
     size_t bytes = 0;
     struct step_range range;
 
     memset(&range, 0, sizeof(range));
     for (; *end != '\0'; end++) {
-        last = end;
-        if (*end == '@')
+        if (*end == '@') {
             at = end;
+            last_of_name = last;
+        }
+        last = end;
         if (*end == '\\' && end[1] != '\0') {
             end++;
             last = NULL;
@@ -58,9 +60,9 @@ static inline const char *step_range_parse(const char *text, struct step_range *
         if (!range.is_any_domain && !step_range_copy(range.domain, at + 1, end, &bytes))
             return at[1] == '\0' ? "no domain behind '@'" : "a domain of more than 127 bytes";
         end = at;
-        last = at > text && (at < text + 2 || at[-2] != '\\') ? at - 1 : NULL;
+        last = last_of_name;
     }
-    range.is_prefix = last != NULL && last >= text && *last == '*';
+    range.is_prefix = last != NULL && *last == '*';
     if (end - text == (range.is_prefix ? 1 : 0))
         return "no name";
     if (!step_range_copy(range.name, text, range.is_prefix ? last : end, &range.name_bytes))

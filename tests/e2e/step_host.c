@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "harness/steps/reader.h"
+#include "harness/steps/unseen.h"
 
 static void print_take(json_t *object)
 {
@@ -103,6 +104,12 @@ int main(int argc, char **argv)
         _exit(127);
     }
     status = run(reader, (uint32_t)atoi(argv[1]), pid);
+    if (getenv("UPGATE_STEP") != NULL) {
+        char *why = unseen_why(reader, getenv("UPGATE_STEP"));
+
+        print_take(json_pack("{ss ss}", "kind", "unseen", "text", why));
+        free(why);
+    }
     for (uint32_t i = 0; i < reader_slot_count(reader); i++) {
         struct reader_counters counters;
 

@@ -37,7 +37,8 @@ enum fake_what {
     FAKE_CONTEXT, // a context of a device is made
     FAKE_STREAM,
     FAKE_UNLOAD,    // a module goes; its kernels' names may change under their addresses
-    FAKE_GRAPH_MAKE // `nodes` nodes of `graph` are captured, and cloned by its instantiation
+    FAKE_GRAPH_MAKE, // `nodes` nodes of `graph` are captured, and cloned by its instantiation
+    FAKE_CAPTURE     // of a stream: kind 1 begins, 2 ends
 };
 
 // Ids of a graph's nodes, as CUPTI gives them: of the captured one and of its clone, which its
@@ -68,6 +69,7 @@ void fake_cuda_hook(const struct fake_hooks *hooks);
 void fake_cuda_watch(void (*watch)(enum fake_where where));
 void fake_cuda_at(enum fake_where where);
 unsigned fake_cuda_contexts(void); // made so far
+unsigned fake_cuda_waits(void);    // cuCtxSynchronize, with a context that was made current
 int fake_cuda_injected(void);      // what InitializeInjection said; -1: not called
 int cuInit(unsigned flags);
 

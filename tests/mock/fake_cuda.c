@@ -24,6 +24,9 @@ int cuGetErrorName(int error, const char **name);
 int cuGetErrorString(int error, const char **text);
 int cuCtxGetCurrent(void **context);
 int cuCtxGetDevice(int *device);
+int cuCtxPushCurrent_v2(void *context);
+int cuCtxPopCurrent_v2(void **context);
+int cuCtxSynchronize(void);
 
 int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active);
 int cuDevicePrimaryCtxRetain(void **context, int device);
@@ -33,6 +36,8 @@ static _Atomic(const struct fake_hooks *) current;
 static _Atomic(void (*)(enum fake_where)) watcher;
 static atomic_uint contexts;
 static atomic_int retained;
+static atomic_uint waits;
+static _Thread_local void *pushed;
 static int injected = -1;
 
 FAKE_EXPORT int cuInit(unsigned flags)
@@ -183,6 +188,32 @@ FAKE_EXPORT int cuCtxGetDevice(int *device)
 {
     *device = 0;
     return 0;
+}
+
+FAKE_EXPORT int cuCtxPushCurrent_v2(void *context)
+{
+    pushed = context;
+    return 0;
+}
+
+FAKE_EXPORT int cuCtxPopCurrent_v2(void **context)
+{
+    *context = pushed;
+    pushed = NULL;
+    return 0;
+}
+
+FAKE_EXPORT int cuCtxSynchronize(void)
+{
+    if (!pushed)
+        return 201; // CUDA_ERROR_INVALID_CONTEXT
+    atomic_fetch_add(&waits, 1);
+    return 0;
+}
+
+FAKE_EXPORT unsigned fake_cuda_waits(void)
+{
+    return atomic_load(&waits);
 }
 
 FAKE_EXPORT void fake_cuda_hook(const struct fake_hooks *hooks)

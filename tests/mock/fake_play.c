@@ -388,13 +388,13 @@ static void work(const struct fake_op *op, uint32_t correlation)
 static void call(uint32_t domain, uint32_t cbid, uint32_t inner, const struct fake_op *op,
                  uint32_t correlation)
 {
-    static const uint64_t no_params[16];
+    const uint64_t params[16] = {op->what == FAKE_GRAPH ? 0x9000u + op->graph : 0}; // hGraphExec
     uint64_t start = play_now_gpu(), kept = 0;
     int result = 0;
     struct cupti_callback_data data = {
         .site = 0,
         .function_name = play_call_name(domain, cbid),
-        .function_params = no_params,
+        .function_params = params,
         .return_value = &result,
         .symbol_name = op->name,
         .context = (void *)(uintptr_t)(0x1000u * op->context),
@@ -480,6 +480,8 @@ uint32_t play_op(const struct fake_op *op)
     uint32_t correlation = atomic_fetch_add(&last_correlation, 1) + 1;
     if (op->what == FAKE_SYNC)
         call(CUPTI_DOMAIN_RUNTIME, syncs[op->kind], sync_calls[op->kind], op, correlation);
+    else if (op->what == FAKE_CAPTURE) // cudaStreamBeginCapture, cudaStreamEndCapture
+        call(CUPTI_DOMAIN_RUNTIME, op->kind == 1 ? 315 : 319, op->kind == 1 ? 539 : 497, op, correlation);
     else if (op->what == FAKE_POOL && op->kind)
         call(CUPTI_DOMAIN_RUNTIME, 383, 0, op, correlation);
     else

@@ -440,7 +440,7 @@ static void tell_truths(void)
 {
     static const char *const names[] = {"kernel",  "kernel", "copy",   "peer",      "set",  "graph",
                                         "sync",    "malloc", "free",   "pool",      "mark", "query",
-                                        "context", "stream", "unload", "graph_make"};
+                                        "context", "stream", "unload", "graph_make", "capture"};
     unsigned count = atomic_load(&truth_count);
     for (unsigned i = 0; i < count && i < TRUTH_MAX; i++) {
         const struct truth *truth = &truths[i];
