@@ -183,7 +183,7 @@ static bool pair_wait_held(struct pair_run *run, int side, uint32_t slots)
                     return false;
             return false;
         }
-        if (pair_no_room(run, side, slots) || launch_ended(launch) || !pair_patience(run, side))
+        if (pair_no_room(run, side, slots) || pair_check_even(run->spec, run->pair, side) || launch_ended(launch) || !pair_patience(run, side))
             return false;
         if (rc != -EINTR)
             pair_drain(run, side); // a workload whose gate stays open must not fill its ring

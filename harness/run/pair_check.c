@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/containers/search.h"
 #include "common/strings.h"
 #include "harness/steps/unseen.h"
+
+#define PAIR_UNEVEN_NS INT64_C(20000000000) // of a turn, as tracer/calls waits
 
 void pair_fail(struct pair *pair, char *reason)
 {
@@ -163,6 +166,38 @@ void pair_check_rules(const struct pair_spec *spec, struct pair *pair)
     pair->rules_differ = true;
     pair_fail(pair, xasprintf("no rule cuts both sides into steps: %s", why));
     free(why);
+}
+
+// Processes that share what there is to do make no common steps: one stands at the gate, and another, which made some, goes on without.
+// Of steps that were named only: a rank of others may write its checkpoint.
+bool pair_check_even(const struct pair_spec *spec, struct pair *pair, int side)
+{
+    struct launch *launch = pair->launches[side];
+    struct reader_slot slot, held = {0}, idle = {0};
+    int64_t longest_ns = 0, now_ns = clock_monotonic_ns();
+    if (!spec->finds_steps || !plan_step_is_injected(spec->workload->step) || launch->active_since_ns > now_ns - PAIR_UNEVEN_NS)
+        return false;
+    for (size_t i = 0; i < pair->samples[side].step_count; i++) {
+        const struct samples_step *step = &pair->samples[side].steps[i];
+        longest_ns = step->end_ns - step->begin_ns > longest_ns ? step->end_ns - step->begin_ns : longest_ns;
+    }
+    // A step may be longer than that.
+    int64_t since_ns = now_ns - (3 * longest_ns > PAIR_UNEVEN_NS ? 3 * longest_ns : PAIR_UNEVEN_NS);
+    for (uint32_t i = 0; i < reader_slot_count(launch->reader); i++) {
+        if (reader_slot(launch->reader, i, &slot))
+            continue;
+        if (slot.held && slot.hold_begin_ns <= (uint64_t)since_ns)
+            held = slot;
+        else if (slot.state == UG_SLOT_RUNNING && reader_slot_alive(launch->reader, i))
+            idle = slot;
+    }
+    if (!held.pid || !idle.pid)
+        return false;
+    launch_kill(launch, LAUNCH_STOPPED);
+    pair->rules_differ = true;
+    pair_fail(pair, xasprintf("no rule cuts both sides into steps: process %u makes none by '%s' while process %u waits for it at the gate, "
+                              "on side '%s'", idle.pid, spec->workload->step, held.pid, spec->plan->sides[side].name));
+    return true;
 }
 
 void pair_miss_steps(const struct pair_spec *spec, struct pair *pair, int side)

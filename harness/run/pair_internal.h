@@ -17,4 +17,8 @@ void pair_miss_steps(const struct pair_spec *spec, struct pair *pair, int side);
 // From arrivals to lengths. A block whose first step was lost has none: it is taken out, with its partner.
 void pair_close_blocks(struct pair *pair);
 
+// In a turn, steps being marked by our library: a process has stood at the gate for long while another marks none. The launch is ended then, and
+// the pair has failed.
+bool pair_check_even(const struct pair_spec *spec, struct pair *pair, int side);
+
 #endif

@@ -5,6 +5,7 @@
 // usage: rules_subject WAY COUNT US    US: microseconds of CPU time in each of COUNT iterations
 //   SLEEPS=1  it sleeps for as long instead;  SLOWER_PCT=N  each takes so much longer;  WAITS=FILE  gets a line: how often the device was waited for
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,15 +181,23 @@ static void forks(bool is_within)
     }
 }
 
-static void workers(void)
+// Each makes as many steps; or (is_uneven) one of them two of all, and waits for the other's end then.
+static void workers(bool is_uneven)
 {
-    pid_t pids[2];
+    pid_t pids[2] = {0};
     for (int i = 0; i < 2; i++) {
         pids[i] = fork();
-        if (pids[i] == 0) {
+        if (pids[i] != 0)
+            continue;
+        if (i == 1 && is_uneven) {
+            count = 2;
             steps_of(NULL);
-            exit(0);
+            while (kill(pids[0], 0) == 0)
+                usleep(1000);
+        } else {
+            steps_of(NULL);
         }
+        exit(0);
     }
     for (int i = 0; i < 2; i++)
         wait_for(pids[i]);
@@ -226,7 +235,9 @@ static int ranges(const char *way)
     else if (strcmp(way, "threads") == 0)
         threads();
     else if (strcmp(way, "workers") == 0)
-        workers();
+        workers(false);
+    else if (strcmp(way, "uneven") == 0)
+        workers(true);
     else if (strcmp(way, "fork_within") == 0)
         forks(true);
     else if (strcmp(way, "capture") == 0)
