@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A training loop on the GPU that knows nothing of upgate, for ci/gpu/found_rules. WAY: range (eager, each step in a range of NVTX),
-graph (the step captured once and replayed), rounds (two graphs in turn), capture (the range lies inside what is captured, too).
+graph (the step captured once and replayed), rounds (two graphs in turn), capture (the range lies inside what is captured, too), cost (replays of
+one small kernel, and what each takes the host).
 WORK: matrix products of a step, of which 100 take some 5 ms."""
 import os
 import sys
@@ -70,6 +71,15 @@ def main():
             torch.cuda.nvtx.range_push("train_step")
             body(work, a, b)
             torch.cuda.nvtx.range_pop()
+    elif way == "cost":
+        graph, took = captured(1, a[:32, :32].contiguous(), b[:32, :32].contiguous()), []
+        for _ in range(steps):
+            before = time.perf_counter_ns()
+            for _ in range(200):  # fewer than the driver has room for: it is the host that is measured
+                graph.replay()
+            took.append((time.perf_counter_ns() - before) / 200e3)
+            torch.cuda.synchronize()
+        print("%.3f us a replay" % sorted(took)[len(took) // 2])
     torch.cuda.synchronize()
     print("%s: %d steps, %.2f s" % (way, steps, time.monotonic() - begin))
 

@@ -90,7 +90,7 @@ static const char *narrow(const wchar_t *wide, char text[UG_RANGE_BYTES + 1])
 
 static bool matches(const struct domain *domain, const char *name)
 {
-    if (name == NULL)
+    if (name == NULL || !steps_on())
         return false;
     if (is_domain_ours(domain) && step_range_matches_name(steps_range(), name))
         return true;
@@ -325,7 +325,7 @@ static void install(const struct nvtx_callbacks *callbacks, int module, const st
         return;
     for (size_t i = 0; i < hook_count; i++)
         if (hooks[i].id < count && table[hooks[i].id] != NULL)
-            *table[hooks[i].id] = hooks[i].function;
+            __atomic_store_n(table[hooks[i].id], hooks[i].function, __ATOMIC_RELEASE);
 }
 
 void ranges_install(const void *(*export_table)(uint32_t id))

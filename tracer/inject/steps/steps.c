@@ -24,7 +24,7 @@ static struct {
     enum steps_rule rule;
     struct step_range range;
     struct ug_step_looks *looks; // NULL: no file
-    _Atomic bool is_off;
+    _Atomic bool is_off; // until the rule has been read, too: NVTX lets threads in before its first call has returned
     _Atomic bool is_told; // the rule
     _Atomic bool is_open;
     _Atomic bool is_watching;
@@ -32,7 +32,7 @@ static struct {
     bool is_undrained; // and that was said
     uint64_t count, begin_ns, quick;
     char found[FOUND_BYTES];
-} steps = {.once = PTHREAD_ONCE_INIT};
+} steps = {.once = PTHREAD_ONCE_INIT, .is_off = true};
 
 // ---- the rule ----
 
@@ -71,10 +71,8 @@ static void read_rule(void)
         steps.looks = looks_map();
     if (steps.looks == NULL)
         steps.rule = STEPS_NONE;
-    if (steps.rule == STEPS_NONE)
-        atomic_store(&steps.is_off, true);
-    else if (pthread_atfork(NULL, NULL, steps_child) != 0)
-        atomic_store(&steps.is_off, true);
+    if (steps.rule != STEPS_NONE && pthread_atfork(NULL, NULL, steps_child) == 0)
+        atomic_store_explicit(&steps.is_off, false, memory_order_release);
     errno = saved_errno;
 }
 
@@ -91,7 +89,7 @@ const struct step_range *steps_range(void)
 
 bool steps_on(void)
 {
-    return !atomic_load_explicit(&steps.is_off, memory_order_relaxed);
+    return !atomic_load_explicit(&steps.is_off, memory_order_acquire);
 }
 
 // ---- what is told ----
