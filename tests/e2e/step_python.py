@@ -133,6 +133,24 @@ def work_cuda():
     print("cuda")
 
 
+def work_capture():
+    """A step that is captured into a graph: a wait for the device would end the capture, whatever the gate says."""
+    import types
+
+    import upgate
+
+    waits = []
+    torch, state = types.ModuleType("torch"), {"capturing": False}
+    torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: state["capturing"],
+                                       synchronize=lambda: waits.append(state["capturing"]))
+    sys.modules["torch"] = torch
+    for i in range(5):
+        with upgate.step():
+            state["capturing"] = i == 2
+        state["capturing"] = False
+    print(waits)
+
+
 def work_jax():
     import upgate
 
@@ -401,6 +419,12 @@ def case_cuda(python):
     check("output", tensor(records, "output", "H"), (BFLOAT16, [0x3f80, 0x3f80]))
 
 
+def case_capture(python):
+    records, said, err = run(python, "capture", block=1)
+    check("steps", len(of(records, "step")), 5)
+    check("waits", said, "[False, False, False, False]\n")
+
+
 def case_jax(python):
     records, said, err = run(python, "jax")
     if said == "":
@@ -476,7 +500,7 @@ def case_off(python):
                 check("active", out.stdout.decode(), "True\n" if path else "False\n")
 
 
-CASES = (case_steps, case_values, case_arrays, case_torch, case_cuda, case_jax, case_errors, case_requests, case_fork,
+CASES = (case_steps, case_values, case_arrays, case_torch, case_cuda, case_capture, case_jax, case_errors, case_requests, case_fork,
          case_threads, case_signal, case_report, case_off)
 
 

@@ -42,6 +42,17 @@ void core_awaits(PyObject *result)
     awaited = result;
 }
 
+// A wait in the middle of a capture of a graph would end the capture. torch before 1.10 has no graphs.
+static bool is_capturing(PyObject *cuda)
+{
+    PyObject *answer = PyObject_CallMethod(cuda, "is_current_stream_capturing", NULL);
+    bool result = answer == Py_True;
+
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return result;
+}
+
 // The block ends when the device has done its work, not when the last kernel was queued.
 static void sync_device(void *arg)
 {
@@ -52,7 +63,7 @@ static void sync_device(void *arg)
     if (jax != NULL) {
         Py_XDECREF(PyObject_CallMethod(jax, "block_until_ready", "(O)", awaited));
     }
-    if (cuda != NULL) {
+    if (cuda != NULL && !is_capturing(cuda)) {
         result = PyObject_CallMethod(cuda, "synchronize", NULL);
     }
     Py_XDECREF(result);
