@@ -54,6 +54,15 @@ def test_ranges(folder):
     check_record(folder, "registered", "nvtx:ba*@train", "steps: range 'ba*' of domain 'train', %d in 1 process" % COUNT)
 
 
+def test_ranges_beside_the_gpu_side(folder):
+    """All of them are recorded, as libcupti does where they are not the steps."""
+    done, store = record(folder, "--step", "nvtx:step", "--", SUBJECT, "capture", str(COUNT), str(STEP_US))
+    assert "steps: range 'step', %d in 1 process" % COUNT in done.stdout, done.stdout
+    assert rows(store, "SELECT name, domain, count(*) FROM v_nvtx_range WHERE dur_ns > 0 GROUP BY 1, 2 ORDER BY 1") == [
+        ("data", None, COUNT), ("forward", None, COUNT), ("step", None, 2 * COUNT)], done.stdout
+    assert rows(store, "SELECT count(*) FROM recorded_step s JOIN v_nvtx_range r ON r.name = 'step' AND abs(r.start_ns - s.begin_ns) < 200000")[0][0] > 0
+
+
 def test_a_rank(folder):
     """Under `upgate rank`, whose worker becomes the program by itself."""
     shards = os.path.join(folder, "shards")

@@ -249,7 +249,7 @@ static uint32_t all_enable(uint32_t kinds, bool is_early)
     if (result != CUPTI_OK)
         reason_cupti(&session.cupti, "some calls refused", result);
     kinds = activities_enable(&session.cupti, kinds, is_early);
-    if ((kinds & UG_WANT_NVTX) != 0)
+    if ((kinds & UG_WANT_NVTX) != 0 && steps_rule() != STEPS_NVTX) // else steps/ranges.c writes them
         nvtx_forward(&session.cupti);
     graph_nodes_subscribe(kinds);
     if (session.is_watching)
@@ -316,10 +316,6 @@ static uint32_t cupti_start(uint32_t kinds, bool is_early)
     session.sessions++;
     if ((session.quirks & QUIRK_NO_NVTX) != 0)
         kinds &= ~(uint32_t)UG_WANT_NVTX;
-    if ((kinds & UG_WANT_NVTX) != 0 && steps_rule() == STEPS_NVTX) {
-        kinds &= ~(uint32_t)UG_WANT_NVTX; // two cannot serve it
-        reason_add("NVTX ranges are not recorded: the steps are made of them");
-    }
     quirks_say();
     // Before the first record can be completed: the callbacks read it.
     __atomic_store_n(&spool_header()->have_kinds, kinds, __ATOMIC_RELAXED);
@@ -400,6 +396,12 @@ static void driver_version_ask(void)
     if (spool_header()->driver_version == 0 && cuda_load(&cuda) == 0 &&
         cuda.driver_version != NULL && cuda.driver_version(&version) == 0)
         spool_header()->driver_version = (uint32_t)version;
+}
+
+uint64_t session_timestamp(void)
+{
+    uint64_t now = 0;
+    return session.cupti.get_timestamp != NULL && session.cupti.get_timestamp(&now) == CUPTI_OK ? now : 0;
 }
 
 bool session_is_on(void)

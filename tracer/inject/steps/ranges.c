@@ -11,9 +11,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "contracts/spool.h"
+#include "tracer/inject/inject.h"
+#include "tracer/inject/session.h"
+#include "tracer/inject/spool/spool_writer.h"
 #include "tracer/inject/steps/nvtx_abi.h"
 
 #define DOMAINS_MAX 128 // distinct ones; what is in the others is not seen
+#define STRINGS_MAX 512 // registered ones, distinct; the others are not recorded
+
+enum { RECORD_START = 1, RECORD_END = 2 }; // of struct ug_rec_range
 
 enum open { OPEN_NONE, OPEN_BUSY, OPEN_PUSHED, OPEN_STARTED };
 
@@ -22,10 +29,21 @@ struct domain {
     bool is_ours; // of the rule
 };
 
+struct string {
+    char text[UG_RANGE_BYTES];
+    bool is_ours;
+};
+
+struct name { // of a range
+    const char *text;
+    bool is_ours;
+};
+
 static struct {
-    pthread_mutex_t lock; // of the domains
+    pthread_mutex_t lock; // of the domains and the strings
     struct domain domains[DOMAINS_MAX];
-    unsigned domain_count;
+    struct string strings[STRINGS_MAX];
+    unsigned domain_count, string_count;
     // The one range that is a step now. Written by whoever made it BUSY.
     _Atomic uint32_t open; // enum open
     _Atomic uintptr_t thread;
@@ -35,7 +53,7 @@ static struct {
     _Atomic uint64_t last_id;
 } ranges = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-// What stands for all strings that were registered: one that matches, and one that does not.
+// What stands for strings and domains that there is no room for.
 static const char registered_ours, registered_other;
 
 // ---- names ----
@@ -60,7 +78,7 @@ static bool is_domain_ours(const struct domain *domain)
     return domain == NULL ? step_range_matches_domain(steps_range(), NULL) : domain->is_ours;
 }
 
-// As UTF-8, cut.
+// As UTF-8, cut; of NULL: empty.
 static const char *narrow(const wchar_t *wide, char text[UG_RANGE_BYTES + 1])
 {
     size_t bytes = 0;
@@ -88,37 +106,78 @@ static const char *narrow(const wchar_t *wide, char text[UG_RANGE_BYTES + 1])
     return text;
 }
 
-static bool matches(const struct domain *domain, const char *name)
+// NULL text: it has none that we know.
+static struct name name_of(const struct domain *domain, const char *text)
 {
-    if (name == NULL || !steps_on())
-        return false;
-    if (is_domain_ours(domain) && step_range_matches_name(steps_range(), name))
-        return true;
-    steps_saw(name, domain_name(domain));
-    return false;
+    struct name name = {.text = text};
+
+    if (text == NULL || !steps_on())
+        return name;
+    name.is_ours = is_domain_ours(domain) && step_range_matches_name(steps_range(), text);
+    if (!name.is_ours)
+        steps_saw(text, domain_name(domain));
+    return name;
 }
 
-static bool matches_wide(const struct domain *domain, const wchar_t *name)
+static struct name name_of_string(const void *handle)
 {
-    char text[UG_RANGE_BYTES + 1];
+    const struct string *string = handle;
 
-    return name != NULL && matches(domain, narrow(name, text));
+    if (handle == &registered_ours)
+        return (struct name){.is_ours = true};
+    if (string < ranges.strings || string >= ranges.strings + STRINGS_MAX ||
+        ((uintptr_t)string - (uintptr_t)ranges.strings) % sizeof(*string) != 0)
+        return (struct name){0};
+    return (struct name){string->text, string->is_ours};
 }
 
-static bool matches_attributes(const struct domain *domain, const struct nvtx_attributes *attributes)
+static struct name name_of_attributes(const struct domain *domain, const struct nvtx_attributes *attributes, char text[UG_RANGE_BYTES + 1])
 {
     if (attributes == NULL || attributes->size < sizeof(*attributes))
-        return false;
+        return (struct name){0};
     switch (attributes->message_type) {
     case NVTX_MESSAGE_ASCII:
-        return matches(domain, attributes->message.ascii);
+        return name_of(domain, attributes->message.ascii);
     case NVTX_MESSAGE_WIDE:
-        return matches_wide(domain, attributes->message.wide);
+        return name_of(domain, narrow(attributes->message.wide, text));
     case NVTX_MESSAGE_REGISTERED:
-        return attributes->message.registered == &registered_ours && is_domain_ours(domain);
+        return name_of_string(attributes->message.registered);
     default:
-        return false;
+        return (struct name){0};
     }
+}
+
+// ---- the recording ----
+
+// Beside the steps, while a recorder wants ranges: libcupti, which would give them, cannot serve NVTX as well. what and id: as
+// struct ug_rec_range.
+static void record(const struct domain *domain, uint32_t what, uint64_t id, const char *text)
+{
+    uint32_t kinds = inject_kinds(), name = 0, place = 0;
+    struct ug_rec_range *out;
+    uint64_t at_gpu;
+
+    if ((kinds & UG_WANT_NVTX) == 0)
+        return;
+    if ((kinds & UG_WANT_NOTHING_KEPT) != 0) {
+        spool_count(UG_PRODUCER_NVTX);
+        return;
+    }
+    at_gpu = session_timestamp();
+    if (what == RECORD_START && text != NULL) { // strings may write, and so come first
+        name = spool_string(text, strlen(text));
+        place = domain == NULL || domain->name[0] == '\0' ? 0 : spool_string(domain->name, strlen(domain->name));
+    }
+    out = spool_reserve(UG_PRODUCER_NVTX, sizeof(*out));
+    if (out == NULL)
+        return;
+    *out = (struct ug_rec_range){.head = {UG_REC_RANGE, sizeof(*out), spool_tid()},
+                                 .at_gpu = at_gpu,
+                                 .id = id,
+                                 .name = name,
+                                 .domain = place,
+                                 .what = what};
+    spool_publish(sizeof(*out));
 }
 
 // ---- the step ----
@@ -161,22 +220,24 @@ static bool is_inside(const struct domain *domain)
            atomic_load_explicit(&ranges.open, memory_order_relaxed) == OPEN_PUSHED && ranges.domain == domain;
 }
 
-static int push(const struct domain *domain, bool is_match)
+static int push(const struct domain *domain, struct name name)
 {
     if (is_inside(domain)) {
         ranges.level++;
-    } else if (is_match && take()) {
+    } else if (name.is_ours && take()) {
         ranges.domain = domain;
         ranges.level = 1;
         begin(domain);
         atomic_store_explicit(&ranges.thread, self(), memory_order_relaxed);
         atomic_store_explicit(&ranges.open, OPEN_PUSHED, memory_order_release);
     }
+    record(domain, RECORD_START, 0, name.text); // behind the gate: a wait there is none of its time
     return NVTX_NO_LEVEL;
 }
 
 static int pop(const struct domain *domain)
 {
+    record(domain, RECORD_END, 0, NULL);
     if (is_inside(domain) && --ranges.level == 0) {
         atomic_store_explicit(&ranges.open, OPEN_BUSY, memory_order_relaxed);
         end();
@@ -184,15 +245,16 @@ static int pop(const struct domain *domain)
     return NVTX_NO_LEVEL;
 }
 
-static uint64_t range_start(const struct domain *domain, bool is_match)
+static uint64_t range_start(const struct domain *domain, struct name name)
 {
     uint64_t id = atomic_fetch_add(&ranges.last_id, 1) + 1;
 
-    if (is_match && take()) {
+    if (name.is_ours && take()) {
         atomic_store_explicit(&ranges.id, id, memory_order_relaxed);
         begin(domain);
         atomic_store_explicit(&ranges.open, OPEN_STARTED, memory_order_release);
     }
+    record(domain, RECORD_START, id, name.text);
     return id;
 }
 
@@ -200,6 +262,7 @@ static void range_end(uint64_t id)
 {
     uint32_t started = OPEN_STARTED;
 
+    record(NULL, RECORD_END, id, NULL);
     if (atomic_load_explicit(&ranges.open, memory_order_acquire) == OPEN_STARTED &&
         atomic_load_explicit(&ranges.id, memory_order_relaxed) == id &&
         atomic_compare_exchange_strong(&ranges.open, &started, OPEN_BUSY))
@@ -208,19 +271,23 @@ static void range_end(uint64_t id)
 
 // ---- what NVTX calls ----
 
-static int on_push_a(const char *name)
+static int on_push_a(const char *text)
 {
-    return push(NULL, matches(NULL, name));
+    return push(NULL, name_of(NULL, text));
 }
 
-static int on_push_w(const wchar_t *name)
+static int on_push_w(const wchar_t *wide)
 {
-    return push(NULL, matches_wide(NULL, name));
+    char text[UG_RANGE_BYTES + 1];
+
+    return push(NULL, name_of(NULL, narrow(wide, text)));
 }
 
 static int on_push_ex(const struct nvtx_attributes *attributes)
 {
-    return push(NULL, matches_attributes(NULL, attributes));
+    char text[UG_RANGE_BYTES + 1];
+
+    return push(NULL, name_of_attributes(NULL, attributes, text));
 }
 
 static int on_pop(void)
@@ -228,26 +295,31 @@ static int on_pop(void)
     return pop(NULL);
 }
 
-static uint64_t on_start_a(const char *name)
+static uint64_t on_start_a(const char *text)
 {
-    return range_start(NULL, matches(NULL, name));
+    return range_start(NULL, name_of(NULL, text));
 }
 
-static uint64_t on_start_w(const wchar_t *name)
+static uint64_t on_start_w(const wchar_t *wide)
 {
-    return range_start(NULL, matches_wide(NULL, name));
+    char text[UG_RANGE_BYTES + 1];
+
+    return range_start(NULL, name_of(NULL, narrow(wide, text)));
 }
 
 static uint64_t on_start_ex(const struct nvtx_attributes *attributes)
 {
-    return range_start(NULL, matches_attributes(NULL, attributes));
+    char text[UG_RANGE_BYTES + 1];
+
+    return range_start(NULL, name_of_attributes(NULL, attributes, text));
 }
 
 static int on_domain_push_ex(const void *handle, const struct nvtx_attributes *attributes)
 {
+    char text[UG_RANGE_BYTES + 1];
     const struct domain *domain;
 
-    return domain_of(handle, &domain) ? push(domain, matches_attributes(domain, attributes)) : NVTX_NO_LEVEL;
+    return domain_of(handle, &domain) ? push(domain, name_of_attributes(domain, attributes, text)) : NVTX_NO_LEVEL;
 }
 
 static int on_domain_pop(const void *handle)
@@ -259,9 +331,11 @@ static int on_domain_pop(const void *handle)
 
 static uint64_t on_domain_start_ex(const void *handle, const struct nvtx_attributes *attributes)
 {
+    char text[UG_RANGE_BYTES + 1];
     const struct domain *domain;
 
-    return domain_of(handle, &domain) ? range_start(domain, matches_attributes(domain, attributes)) : range_start(NULL, false);
+    return domain_of(handle, &domain) ? range_start(domain, name_of_attributes(domain, attributes, text))
+                                      : range_start(NULL, (struct name){0});
 }
 
 static void on_domain_end(const void *handle, uint64_t id)
@@ -270,18 +344,31 @@ static void on_domain_end(const void *handle, uint64_t id)
     range_end(id);
 }
 
-static const void *on_register_a(const void *handle, const char *name)
+// One of each text and kind; what there is no room for has no text, and is ours or is not.
+static const void *on_register_a(const void *handle, const char *text)
 {
     const struct domain *domain;
+    struct name name = domain_of(handle, &domain) ? name_of(domain, text) : (struct name){0};
+    struct string *string = NULL;
 
-    return domain_of(handle, &domain) && matches(domain, name) ? &registered_ours : &registered_other;
+    pthread_mutex_lock(&ranges.lock);
+    for (unsigned i = 0; i < ranges.string_count && string == NULL; i++)
+        if (ranges.strings[i].is_ours == name.is_ours && strncmp(ranges.strings[i].text, text == NULL ? "" : text, UG_RANGE_BYTES - 1) == 0)
+            string = &ranges.strings[i];
+    if (string == NULL && ranges.string_count < STRINGS_MAX) {
+        string = &ranges.strings[ranges.string_count++];
+        snprintf(string->text, sizeof(string->text), "%s", text == NULL ? "" : text);
+        string->is_ours = name.is_ours;
+    }
+    pthread_mutex_unlock(&ranges.lock);
+    return string != NULL ? (const void *)string : name.is_ours ? &registered_ours : &registered_other;
 }
 
-static const void *on_register_w(const void *handle, const wchar_t *name)
+static const void *on_register_w(const void *handle, const wchar_t *wide)
 {
     char text[UG_RANGE_BYTES + 1];
 
-    return on_register_a(handle, narrow(name, text));
+    return on_register_a(handle, narrow(wide, text));
 }
 
 // One that was made before is itself again, and what there is no room for is one without a name.
