@@ -20,12 +20,14 @@ enum {
     CYCLE_WAIT_MAX = 8
 };
 
+struct cycle_key {
+    const void *key;
+    uint64_t count; // times that it has ended
+    uint32_t seen;  // in this round
+};
+
 struct cycle {
-    struct cycle_key {
-        const void *key;
-        uint64_t count; // times that it has ended
-        uint32_t seen;  // in this round
-    } keys[CYCLE_KEYS_MAX]; // in the order in which they came
+    struct cycle_key keys[CYCLE_KEYS_MAX]; // in the order in which they came
     unsigned count;
     uint64_t rounds;
     uint32_t strangers; // ends of others since the last one of a key
@@ -97,7 +99,10 @@ static inline bool cycle_ended(struct cycle *cycle, const void *key)
             cycle->count = at = 0;
             cycle->rounds = 0;
         }
-        cycle->keys[cycle->count++] = (struct cycle_key){.key = key};
+        cycle->keys[at].key = key;
+        cycle->keys[at].count = 0;
+        cycle->keys[at].seen = 0;
+        cycle->count++;
         cycle->changed = true;
     }
     cycle->strangers = 0;
