@@ -89,6 +89,7 @@ static void step_of(void)
     nvtxRangePushA("data");
     nvtxRangePop();
     nvtxRangePushA("step");
+    nvtxMarkA("mark");
     nvtxRangePushA("forward");
     nvtxRangePushA("step"); // within itself
     work();

@@ -60,6 +60,7 @@ def test_ranges_beside_the_gpu_side(folder):
     assert "steps: range 'step', %d in 1 process" % COUNT in done.stdout, done.stdout
     assert rows(store, "SELECT name, domain, count(*) FROM v_nvtx_range WHERE dur_ns > 0 GROUP BY 1, 2 ORDER BY 1") == [
         ("data", None, COUNT), ("forward", None, COUNT), ("step", None, 2 * COUNT)], done.stdout
+    assert rows(store, "SELECT name, count(*) FROM v_nvtx_range WHERE dur_ns IS NULL GROUP BY 1") == [("mark", COUNT)], done.stdout
     assert rows(store, "SELECT count(*) FROM recorded_step s JOIN v_nvtx_range r ON r.name = 'step' AND abs(r.start_ns - s.begin_ns) < 200000")[0][0] > 0
 
 

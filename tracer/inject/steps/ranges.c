@@ -20,7 +20,7 @@
 #define DOMAINS_MAX 128 // distinct ones; what is in the others is not seen
 #define STRINGS_MAX 512 // registered ones, distinct; the others are not recorded
 
-enum { RECORD_START = 1, RECORD_END = 2 }; // of struct ug_rec_range
+enum { RECORD_START = 1, RECORD_END = 2, RECORD_MARK = 3 }; // of struct ug_rec_range
 
 enum open { OPEN_NONE, OPEN_BUSY, OPEN_PUSHED, OPEN_STARTED };
 
@@ -131,20 +131,21 @@ static struct name name_of_string(const void *handle)
     return (struct name){string->text, string->is_ours};
 }
 
-static struct name name_of_attributes(const struct domain *domain, const struct nvtx_attributes *attributes, char text[UG_RANGE_BYTES + 1])
+static const char *text_of_attributes(const struct nvtx_attributes *attributes, char text[UG_RANGE_BYTES + 1])
 {
     if (attributes == NULL || attributes->size < sizeof(*attributes))
-        return (struct name){0};
-    switch (attributes->message_type) {
-    case NVTX_MESSAGE_ASCII:
-        return name_of(domain, attributes->message.ascii);
-    case NVTX_MESSAGE_WIDE:
-        return name_of(domain, narrow(attributes->message.wide, text));
-    case NVTX_MESSAGE_REGISTERED:
-        return name_of_string(attributes->message.registered);
-    default:
-        return (struct name){0};
-    }
+        return NULL;
+    return attributes->message_type == NVTX_MESSAGE_ASCII        ? attributes->message.ascii
+           : attributes->message_type == NVTX_MESSAGE_WIDE       ? narrow(attributes->message.wide, text)
+           : attributes->message_type == NVTX_MESSAGE_REGISTERED ? name_of_string(attributes->message.registered).text
+                                                                 : NULL;
+}
+
+static struct name name_of_attributes(const struct domain *domain, const struct nvtx_attributes *attributes, char text[UG_RANGE_BYTES + 1])
+{
+    if (attributes != NULL && attributes->size >= sizeof(*attributes) && attributes->message_type == NVTX_MESSAGE_REGISTERED)
+        return name_of_string(attributes->message.registered); // looked at when it was registered
+    return name_of(domain, text_of_attributes(attributes, text));
 }
 
 // ---- the recording ----
@@ -164,7 +165,7 @@ static void record(const struct domain *domain, uint32_t what, uint64_t id, cons
         return;
     }
     at_gpu = session_timestamp();
-    if (what == RECORD_START && text != NULL) { // strings may write, and so come first
+    if (what != RECORD_END && text != NULL) { // strings may write, and so come first
         name = spool_string(text, strlen(text));
         place = domain == NULL || domain->name[0] == '\0' ? 0 : spool_string(domain->name, strlen(domain->name));
     }
@@ -269,7 +270,41 @@ static void range_end(uint64_t id)
         end();
 }
 
+// A mark is recorded, and is nothing else.
+static void mark(const struct domain *domain, const char *text)
+{
+    record(domain, RECORD_MARK, 0, text);
+}
+
 // ---- what NVTX calls ----
+
+static void on_mark_a(const char *text)
+{
+    mark(NULL, text);
+}
+
+static void on_mark_w(const wchar_t *wide)
+{
+    char text[UG_RANGE_BYTES + 1];
+
+    mark(NULL, narrow(wide, text));
+}
+
+static void on_mark_ex(const struct nvtx_attributes *attributes)
+{
+    char text[UG_RANGE_BYTES + 1];
+
+    mark(NULL, text_of_attributes(attributes, text));
+}
+
+static void on_domain_mark_ex(const void *handle, const struct nvtx_attributes *attributes)
+{
+    char text[UG_RANGE_BYTES + 1];
+    const struct domain *domain;
+
+    if (domain_of(handle, &domain))
+        mark(domain, text_of_attributes(attributes, text));
+}
 
 static int on_push_a(const char *text)
 {
@@ -418,12 +453,15 @@ static void install(const struct nvtx_callbacks *callbacks, int module, const st
 void ranges_install(const void *(*export_table)(uint32_t id))
 {
     static const struct hook core[] = {
+        {NVTX_MARK_EX, (nvtx_function)on_mark_ex},         {NVTX_MARK_A, (nvtx_function)on_mark_a},
+        {NVTX_MARK_W, (nvtx_function)on_mark_w},
         {NVTX_RANGE_START_EX, (nvtx_function)on_start_ex}, {NVTX_RANGE_START_A, (nvtx_function)on_start_a},
         {NVTX_RANGE_START_W, (nvtx_function)on_start_w},   {NVTX_RANGE_END, (nvtx_function)range_end},
         {NVTX_RANGE_PUSH_EX, (nvtx_function)on_push_ex},   {NVTX_RANGE_PUSH_A, (nvtx_function)on_push_a},
         {NVTX_RANGE_PUSH_W, (nvtx_function)on_push_w},     {NVTX_RANGE_POP, (nvtx_function)on_pop},
     };
     static const struct hook core2[] = {
+        {NVTX_DOMAIN_MARK_EX, (nvtx_function)on_domain_mark_ex},
         {NVTX_DOMAIN_RANGE_START_EX, (nvtx_function)on_domain_start_ex},
         {NVTX_DOMAIN_RANGE_END, (nvtx_function)on_domain_end},
         {NVTX_DOMAIN_RANGE_PUSH_EX, (nvtx_function)on_domain_push_ex},
