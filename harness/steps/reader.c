@@ -350,6 +350,9 @@ void reader_looks(const struct reader *reader, struct ug_step_looks *ret_looks)
     const struct ug_step_looks *looks = (const void *)((const char *)reader->header + UG_STEP_LOOKS_OFFSET);
 
     memset(ret_looks, 0, sizeof(*ret_looks));
+    if (reader_truncated(reader)) {
+        return;
+    }
     ret_looks->processes = __atomic_load_n(&looks->processes, __ATOMIC_ACQUIRE);
     ret_looks->seen = __atomic_load_n(&looks->seen, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < UG_STEP_NEAR_MAX; i++) {

@@ -114,7 +114,8 @@ uint32_t reader_granted(const struct reader *reader);
 // do not wait for the gate themselves (writer.h). Not while another thread grants.
 void reader_tell(struct reader *reader, int fd);
 
-// What processes saw that the rule they were given does not fit. A copy: entries are names or words, each with its end.
+// What processes saw that the rule they were given does not fit. A copy: entries are names or words, each with its end;
+// nothing where the file was cut short.
 void reader_looks(const struct reader *reader, struct ug_step_looks *ret_looks);
 
 // Asks for reports (enum ug_request_bit) at the next hold; slot_idx or READER_ALL (unclaimed ones

@@ -114,6 +114,26 @@ def test_another_tool_is_in_the_place(case):
     check_says(done, "'nvtx:step' cannot be seen on side 'new': NVTX_INJECTION64_PATH is set to '/opt/other.so', another tool's")
 
 
+def test_a_process_that_scribbles(case):
+    """Over what it was to say of what it saw; or it cuts the file short. Neither moves a terminal, nor ends us."""
+    case.write("evil.py", r"""
+import mmap, os, sys
+fd = os.open(os.environ['UPGATE_STEPS_INJECT'], os.O_RDWR) if 'UPGATE_STEPS_INJECT' in os.environ else -1
+if fd >= 0 and sys.argv[1] == 'cut':
+    os.ftruncate(fd, 0)
+elif fd >= 0:
+    page = mmap.mmap(fd, 4096)
+    for at in range(1024 + 16, 3968, 128):  # each entry a name
+        page[at:at + 128] = b'\2\0\0\0\0\0\0\0' + b'\33[31m\377\n' * 17 + b'A'
+""")
+    for how in ("write", "cut"):
+        case.plan({"command": [sys.executable, case.path("evil.py"), how], "step": "nvtx:step"}, gate=ONE, looks=[1])
+        done = case.run("ab", case.plan_path, "-o", case.path(how + ".db"))
+        check_code(done, 0, 1, 3, 4)
+        assert "\33[31m" not in done.out + done.err, str(done)
+        check_says(done, "no range 'step'", "judged on total time")
+
+
 def test_killed_while_it_holds(case):
     """kill -9 at any moment: what waits at the gate goes on to its end, or is ended, and nothing is left."""
     program(case, "push", "nvtx:step", count=20000)
