@@ -146,6 +146,9 @@ char *host_key(const json_t *host)
         const char *part = json_string_value(json_object_get(host, parts[i]));
         strbuf_add(&key, "%s%s", i ? "|" : "", part ? part : "");
     }
+    json_int_t nodes = json_integer_value(json_object_get(host, "nodes"));
+    if (nodes > 1) // what one node shows says nothing about several
+        strbuf_add(&key, "|%lld nodes", (long long)nodes);
     return strbuf_take(&key);
 }
 

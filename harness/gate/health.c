@@ -201,14 +201,16 @@ static void health_intermittent(struct store *store, const struct workload_facts
     free(reason);
 }
 
-static void health_voids(const struct workload_facts *facts, const struct plan_schedule *schedule,
+static void health_voids(struct store *store, const struct workload_facts *facts, const struct plan_schedule *schedule,
                          struct health *health, struct findings *findings)
 {
     int voids = 0, of_side[PLAN_SIDES] = {0};
+    int64_t last = 0;
     for (int i = 0; i < facts->head_count; i++) {
         if (facts->heads[i].fate != PAIR_FATE_VOID)
             continue;
         voids++;
+        last = facts->heads[i].id;
         if (facts->heads[i].void_side >= 0)
             of_side[facts->heads[i].void_side != 0]++;
     }
@@ -224,11 +226,12 @@ static void health_voids(const struct workload_facts *facts, const struct plan_s
     }
     int more = of_side[1] > of_side[0], tested = of_side[0] + of_side[1];
     bool differs = tested && binomial_tail(of_side[more], tested, 0.5) < health_void_alpha;
-    if (!differs)
-        findings_add(findings, facts->name, "void", -1, FINDING_NOTE,
-                     "%d pair%s did not count (the machine disturbed one side more than the other)",
-                     voids, voids == 1 ? "" : "s");
-    else
+    if (!differs) {
+        char *reason = store_get_text(store, "SELECT reason FROM pair WHERE id = ?", "i", last);
+        findings_add(findings, facts->name, "void", -1, FINDING_NOTE, "%d pair%s did not count%s: %s", voids, voids == 1 ? "" : "s",
+                     voids == 1 ? "" : ", the last one", reason ? reason : "no reason recorded");
+        free(reason);
+    } else
         findings_add(
             findings, facts->name, "void", more, more ? FINDING_INCONCLUSIVE : FINDING_NOTE,
             "%d of %d void pairs are due to the %s: it disturbs the machine more than chance "
@@ -296,7 +299,7 @@ void health_check(struct store *store, const struct workload_facts *facts,
     if (!skipped && (trailing >= HEALTH_ATTEMPTS || (trailing > 0 && ended)))
         health_given_up(store, facts, trailing, bad, last, &health, findings);
     health_intermittent(store, facts, trailing, findings);
-    health_voids(facts, schedule, &health, findings);
+    health_voids(store, facts, schedule, &health, findings);
     health_steady(facts, findings);
     health_machine(facts, findings);
     *ret_health = health;

@@ -80,6 +80,8 @@ struct plan_schedule {
     uint64_t seed;
     enum plan_interleave interleave;
     int64_t block_ns;
+    uint64_t block_steps;  // on several nodes: steps of a turn; 0 = found from block_ns
+    int64_t handover_ns;   // on several nodes: how long one waits for the others
     uint64_t traced_launches;
     enum plan_traced_gpu traced_gpu; // what of their GPU side is recorded
     int64_t timeout_ns;    // of one launch, active time

@@ -176,7 +176,7 @@ static int check_model(const struct check *check, int i)
 }
 
 static const char *const check_placeholders[] = {"python", "steps", "seed", "rank",
-                                                 "ranks",  "rate",  "dtype"};
+                                                 "ranks",  "rate",  "dtype", "nodes", "node_rank", "master", "port"};
 enum { CHECK_PLACEHOLDERS = sizeof check_placeholders / sizeof *check_placeholders };
 
 // Code handed over as one word ("print(f'{x}')") has braces of its own: there only what looks like
@@ -201,7 +201,7 @@ static int check_placeholder(const struct check *check, int i, int word_idx, con
     }
     return check_fail(check, at,
                       "unknown placeholder '{%s}'%s%s%s known: {python} {steps} {seed} {rank} "
-                      "{ranks} {rate} {dtype}",
+                      "{ranks} {rate} {dtype} {nodes} {node_rank} {master} {port}",
                       name, nearest ? "; did you mean '{" : ";", nearest ? nearest : "",
                       nearest ? "}'?" : "");
 }

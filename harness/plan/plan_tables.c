@@ -97,7 +97,7 @@ const struct field plan_workload_fields[] = {
     ROW("command", FIELD_TEXTS, command,
         .help = "program and arguments, run without a shell; `{python}` `{steps}` `{seed}` "
                 "`{rank}` "
-                "`{ranks}` `{rate}` `{dtype}` are replaced"),
+                "`{ranks}` `{rate}` `{dtype}` `{nodes}` `{node_rank}` `{master}` `{port}` are replaced"),
     ROW("mode", FIELD_CHOICE, mode, .choices = plan_mode_names,
         .help = "decides what is gated by default; default: train, of a command: command"),
     ROW("steps", FIELD_UINT, steps, .min = 1, .max = 1e9, .zero_is_absent = true,
@@ -105,7 +105,7 @@ const struct field plan_workload_fields[] = {
     ROW("run_steps", FIELD_UINT, run_steps, .min = 1, .max = 1e15, .zero_is_absent = true,
         .help = "steps of a real run: `warm_up_time` is judged as a share of its time; default: `steps`"),
     ROW("ranks", FIELD_UINT, ranks, .min = 1, .max = 1024, .zero_is_absent = true,
-        .help = "processes; default: 1, ddp, fsdp, dlrm-sharded and allreduce: 2"),
+        .help = "processes, of a node where there are several; default: 1, ddp, fsdp, dlrm-sharded and allreduce: 2"),
     ROW("rate", FIELD_RATE, rate_per_s, .json = "rate_per_s", .min = 1e-6, .max = 1e9,
         .zero_is_absent = true,
         .help = "mode infer: requests arrive at this rate, whatever the answers (open loop); "
@@ -151,6 +151,11 @@ static const struct field plan_schedule_fields[] = {
                 "`launches`: one after the other; `auto`: the first that works"),
     ROW("block", FIELD_DURATION, block_ns, .json = "block_ns", .default_text = "20ms", .min = 1e6,
         .max = 60e9, .help = "length of a turn"),
+    ROW("block_steps", FIELD_UINT, block_steps, .min = 2, .max = 4096, .zero_is_absent = true,
+        .help = "`upgate node`: steps of a turn, the same on all nodes; its first one is not counted; default: 10 in the first pair, "
+                "then as many as `block` holds, 4 at least"),
+    ROW("handover", FIELD_DURATION, handover_ns, .json = "handover_ns", .default_text = "30s", .min = 1e9, .max = 3600e9,
+        .help = "`upgate node`: a node that is waited for longer, or a turn without a step for longer, voids the pair"),
     ROW("traced_launches", FIELD_UINT, traced_launches, .default_text = "4", .min = 0, .max = 100,
         .help = "launches of each side and workload that are recorded once the verdict stands, for `upgate diff` and "
                 "`upgate stalls`; 0: none"),

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ enum {
     LAUNCH_OUTPUT_KEEP_BYTES = 1 << 20,
     LAUNCH_OUTPUT_TRIM_BYTES = 16 << 20, // more than that to give back
     LAUNCH_ARGS_MAX = 256,
+    LAUNCH_PORT = 29500, // torch's
     LAUNCH_SLOTS_MIN = 64 // a command need not say how many ranks its launcher makes
 };
 
@@ -116,6 +118,18 @@ static char *launch_path(const struct plan_side *side, const char *path)
     return xasprintf("%s/%s", dir, path);
 }
 
+int launch_free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&address, &size) == 0;
+    if (fd >= 0)
+        close(fd);
+    return found ? ntohs(address.sin_port) : LAUNCH_PORT; // where none can be asked for, the program says what is wrong
+}
+
 // The value of a placeholder, or NULL when there is none of that name.
 static char *launch_placeholder(const struct launch_spec *spec, const char *name, size_t len)
 {
@@ -134,6 +148,15 @@ static char *launch_placeholder(const struct launch_spec *spec, const char *name
         return launch_number(spec->rate_per_s);
     if (len == 5 && !strncmp(name, "dtype", len))
         return xstrdup(spec->dtype);
+    const struct launch_nodes *nodes = spec->nodes;
+    if (len == 5 && !strncmp(name, "nodes", len))
+        return xasprintf("%d", nodes ? nodes->count : 1);
+    if (len == 9 && !strncmp(name, "node_rank", len))
+        return xasprintf("%d", nodes ? nodes->node : 0);
+    if (len == 6 && !strncmp(name, "master", len))
+        return xstrdup(nodes ? nodes->master : "127.0.0.1");
+    if (len == 4 && !strncmp(name, "port", len))
+        return xasprintf("%d", nodes ? nodes->ports[spec->side_idx] : launch_free_port());
     return NULL;
 }
 
@@ -244,9 +267,33 @@ const struct inject *launch_steps_inject(const struct launch_env *env, const str
     return spec->finds_steps && env->inject.library && plan_step_is_injected(spec->workload->step) ? &env->inject : NULL;
 }
 
+// What the launcher of the nodes said to upgate, as it is for the job that a side is: two are alive at a time. A launcher in
+// the command says it anew to its ranks.
+static void launch_set_nodes(const struct launch_spec *spec)
+{
+    const struct launch_nodes *nodes = spec->nodes;
+    char text[32];
+    setenv("MASTER_ADDR", nodes->master, 1);
+    snprintf(text, sizeof text, "%d", nodes->ports[spec->side_idx]);
+    setenv("MASTER_PORT", text, 1);
+    // An outer torchrun's: its store is not the one of the side, its error file is not its own.
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    unsetenv("TORCHELASTIC_ERROR_FILE");
+    if (spec->workload->ranks > 1)
+        return;
+    snprintf(text, sizeof text, "%d", nodes->node);
+    setenv("RANK", text, 1);
+    snprintf(text, sizeof text, "%d", nodes->count);
+    setenv("WORLD_SIZE", text, 1);
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("LOCAL_WORLD_SIZE", "1", 1);
+}
+
 void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec, const struct launch *launch)
 {
     const struct plan_side *side = spec->side;
+    if (spec->nodes)
+        launch_set_nodes(spec);
     for (int i = 0; i < side->env_count; i++)
         setenv(side->env[i].name, side->env[i].value, 1);
     for (char **dir = side->libs; dir && *dir; dir++) {
@@ -471,7 +518,8 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
 {
     struct launch *launch = xcalloc(1, sizeof *launch);
     launch->pid_fd = launch->engine_fd = launch->output_fd = launch->exit_code = launch->exit_signal = -1;
-    launch->cpu_ns = launch->peak_memory_bytes = launch->unstopped_cpu_ns = -1;
+    launch->cpu_ns = launch->peak_memory_bytes = launch->unstopped_cpu_ns = launch->held_from_ns = -1;
+    launch->held_only = spec->held_only;
     char name[64], **argv = NULL;
     snprintf(name, sizeof name, "launch-%llu", (unsigned long long)env->count++);
     launch->steps_path = xasprintf("/dev/shm/upgate-%d-%lld-%s", getpid(),
@@ -551,7 +599,11 @@ void launch_resume(struct launch *launch)
     launch->unstopped_cpu_ns = -1;
     launch->unlooked = false;
     launch->active_since_ns = clock_monotonic_ns();
-    tree_thaw(launch->tree);
+    if (launch->held_only && launch->held_from_ns >= 0)
+        launch->held_cpu_ns += tree_cpu_ns(launch->tree) - launch->held_from_ns;
+    launch->held_from_ns = -1;
+    if (!launch->held_only)
+        tree_thaw(launch->tree);
     launch->freeze_ns += clock_monotonic_ns() - launch->active_since_ns;
 }
 
@@ -572,7 +624,9 @@ void launch_suspend(struct launch *launch, int64_t patience_ns)
     int64_t now = clock_monotonic_ns();
     launch->active_ns += now - launch->active_since_ns;
     launch->active_since_ns = 0;
-    launch->unlooked = tree_freeze(launch->tree, patience_ns) == -EINPROGRESS;
+    launch->unlooked = !launch->held_only && tree_freeze(launch->tree, patience_ns) == -EINPROGRESS;
+    if (launch->held_only)
+        launch->held_from_ns = tree_cpu_ns(launch->tree);
     if (patience_ns >= 0)
         launch_look(launch, 1);
     int64_t frozen = clock_monotonic_ns();

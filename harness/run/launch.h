@@ -37,6 +37,13 @@ struct launch_env {
     struct inside_hello guests[PLAN_SIDES]; // what their last container said of itself; magic 0: none yet
 };
 
+// Where a launch is a node's part of a job on several.
+struct launch_nodes {
+    int node, count;
+    const char *master;    // the host of node 0
+    int ports[PLAN_SIDES]; // free there, of each side
+};
+
 struct launch_spec {
     const struct plan_side *side;
     const struct plan_workload *workload;
@@ -52,6 +59,8 @@ struct launch_spec {
     uint32_t control_ppm; // positive control: each of its steps takes so much longer; 0 = none
     const struct inject *inject; // of a traced launch whose GPU side is recorded, else NULL
     uint32_t inject_kinds;       // enum ug_spool_want
+    const struct launch_nodes *nodes; // NULL: the only one
+    bool held_only;              // is never frozen: its turns end at the gate
     bool finds_steps;            // of a program that makes no step calls: of Python, or by a symbol
 };
 
@@ -93,6 +102,9 @@ struct launch {
     int64_t unstopped_steal_ns;      // of the machine, at that moment
     bool unlooked;                   // was told to stop, and nobody has looked yet whether it has
     int64_t look_weight;             // turns that the look at this one stands for
+    bool held_only;                  // as in struct launch_spec; then
+    int64_t held_cpu_ns;             // CPU time it used while it was held: what its helpers did for other nodes, or spun
+    int64_t held_from_ns;            // its CPU time when that began; -1 = not told, or it has its turn
     int64_t control_ns;              // of active_ns: frozen for a control
     int64_t cpu_ns;          // at the end; -1 = not told
     int64_t peak_memory_bytes; // -1 = it was too short to be seen
@@ -128,6 +140,7 @@ bool launch_ended(struct launch *launch);
 bool launch_wait(struct launch *launch, int64_t deadline_ns);
 void launch_kill(struct launch *launch, enum launch_state state); // thaws first; no-op when it has ended
 int64_t launch_active_ns(const struct launch *launch);
+int launch_free_port(void); // of this machine, at this moment
 char *launch_output_tail(const struct launch *launch, size_t bytes); // caller frees
 void launch_free(struct launch_env *env, struct launch *launch);     // kills what is left; NULL ok
 const char *launch_state_name(enum launch_state state);

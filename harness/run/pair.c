@@ -31,11 +31,8 @@ enum {
     PAIR_LOOK_COUPLES = 16,        // after these, whether the held side has stopped is looked at in
     PAIR_LOOK_SHARE = 4,           // one turn of so many: a look and what follows are a quarter of a turn's cost
     PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
-    PAIR_BLOCK_STEPS_MAX = 4096,
     PAIR_DRAIN_STEPS = 8192,       // an eighth of the ring: drain before steps and their phases can fill it
-    PAIR_RANKS_NS = 5000000000,    // for the other ranks to come to their first step, once one stands there
-    PAIR_REQUEST_TURN_NS = 1000000000, // open-loop latency is measured in turns of seconds,
-    PAIR_REQUEST_TURNS_MIN = 8         // but a burst must meet both sides of a short launch as well
+    PAIR_RANKS_NS = 5000000000     // for the other ranks to come to their first step, once one stands there
 };
 
 struct pair_run {
@@ -48,6 +45,7 @@ struct pair_run {
     int64_t resident_peak_bytes[2]; // when what a side holds was read last
     int64_t couple;                 // that is going on
     bool no_room;                   // a rank found no room for its step records
+    struct pair_nodes nodes;        // where it is a part of one on several nodes
 };
 
 uint64_t pair_random(uint64_t *state)
@@ -109,8 +107,10 @@ static void pair_fail_launch(struct pair_run *run, int side)
                                                              strsignal(launch->exit_signal))
                                                  : xasprintf("exited with %d", launch->exit_code);
     const struct launch *other = run->pair->launches[!side];
-    if (other && other->pid > 0)
+    if (other && other->pid > 0 && !run->pair->lost)
         run->pair->failed_beside = true;
+    if (run->spec->nodes)
+        pair_nodes_fail(&run->nodes, run->spec, side, how);
     pair_fail(run->pair, xasprintf("side '%s' %s", name, how));
     free(how);
 }
@@ -127,6 +127,8 @@ static bool pair_patience(struct pair_run *run, int side)
     struct launch *launch = run->pair->launches[side];
     if (run->spec->on_tick)
         run->spec->on_tick(run->spec->arg);
+    if (run->spec->nodes && !pair_nodes_patience(&run->nodes, run->spec, run->pair, side))
+        return false;
     if (pair_stopped(run)) {
         launch_kill(launch, LAUNCH_STOPPED);
         run->pair->state = PAIR_STOPPED;
@@ -259,6 +261,8 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .dtype = spec->dtype,
                                       .on_start = spec->on_start,
                                       .finds_steps = spec->finds_steps,
+                                      .nodes = spec->nodes,
+                                      .held_only = spec->nodes && spec->interleave == PLAN_INTERLEAVE_STEPS,
                                       .inject = spec->inject,
                                       .inject_kinds = spec->inject_kinds,
                                       .arg = spec->arg,
@@ -328,6 +332,8 @@ static void pair_describe(struct pair_run *run, int side, const struct host_read
     json_object_set_new(pair->covariates[side], "machine_read_ns", json_integer(launch->machine_read_ns));
     json_object_set_new(pair->covariates[side], "overlap_ns", json_integer(launch->overlap_ns));
     json_object_set_new(pair->covariates[side], "overlap_steal_ns", json_integer(launch->overlap_steal_ns));
+    if (launch->held_only)
+        json_object_set_new(pair->covariates[side], "held_cpu_ns", json_integer(launch->held_cpu_ns));
     if (side == 1 && run->spec->control_ppm)
         pair_describe_control(run, pair->covariates[side]);
 }
@@ -432,6 +438,7 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
         reader_request(launch->reader, READER_ALL, UG_REQUEST_FINGERPRINT);
     pair_read_machine(run, side);
     int64_t resumed_ns = clock_monotonic_ns();
+    run->nodes.moved_ns[side] = 0;
     reader_grant(launch->reader, (uint32_t)steps);
     launch_resume(launch);
     if (run->couple < PAIR_LOOK_COUPLES)
@@ -475,58 +482,13 @@ static uint64_t pair_steps_left(const struct pair_run *run, int side)
     return done < 0 ? 0 : asked > (uint64_t)done ? asked - (uint64_t)done : 0;
 }
 
-static uint64_t pair_block_steps(struct pair_run *run)
-{
-    const struct pair_spec *spec = run->spec;
-    if (run->couple == 0)
-        return 1;
-    if (run->pair->block_steps)
-        return run->pair->block_steps;
-    if (spec->workload->mode == PLAN_MODE_INFER && spec->rate_per_s > 0)
-        return run->pair->block_steps =
-                   (uint64_t)fmax(1, fmin(spec->rate_per_s * PAIR_REQUEST_TURN_NS / 1e9,
-                                          (double)spec->steps / PAIR_REQUEST_TURNS_MIN));
-    return run->couple == 1 ? 2 : 0;
-}
-
-static int pair_compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-// A usual step of a side, the cold one left out: the lower quartile, so that neither a neighbour's
-// burst nor a workload of unequal steps misleads. 0 = none yet.
-static double pair_usual_step_ns(const struct samples *samples)
-{
-    double *times = xcalloc(samples->step_count, sizeof *times);
-    size_t count = 0;
-    for (size_t i = 0; i < samples->step_count; i++)
-        if (samples->steps[i].idx > 0)
-            times[count++] = (double)(samples->steps[i].end_ns - samples->steps[i].begin_ns);
-    qsort(times, count, sizeof *times, pair_compare_double);
-    double usual = count ? times[count / 4] : 0;
-    free(times);
-    return usual;
-}
-
-// How many steps make a block of the planned length on the slower side: after the couple of two steps
-// for this pair, and once more at its end, from all its steps, for the pairs to come.
-static void pair_learn_block(struct pair_run *run)
-{
-    double step_ns = fmax(pair_usual_step_ns(&run->pair->samples[0]),
-                          pair_usual_step_ns(&run->pair->samples[1]));
-    double steps = round((double)run->spec->plan->schedule.block_ns / fmax(step_ns, 1));
-    run->pair->block_steps = steps < 1 ? 1 : steps > PAIR_BLOCK_STEPS_MAX ? PAIR_BLOCK_STEPS_MAX
-                                                                          : (uint64_t)steps;
-}
-
 // The rest of a side whose steps are over or whose partner is gone: no gate, to the end.
 static void pair_run_out(struct pair_run *run, int side)
 {
     struct launch *launch = run->pair->launches[side];
     if (launch->pid <= 0)
         return;
+    run->nodes.moved_ns[side] = 0;
     reader_open_gate(launch->reader);
     launch_resume(launch);
     pair_wait_end(run, side);
@@ -536,11 +498,12 @@ static void pair_turns(struct pair_run *run)
 {
     struct pair *pair = run->pair;
     bool going = true;
+    run->nodes.turned = run->nodes.turning = true;
     // Each couple is a step at least on both sides; the processes' own count is not to be trusted.
     while (going && pair->state == PAIR_VALID && (uint64_t)run->couple <= pair_steps_asked(run)) {
         if (!pair_patience(run, 0) || !pair_patience(run, 1))
             break;
-        uint64_t steps = pair_block_steps(run);
+        uint64_t steps = pair_block_steps(run->spec, pair, run->couple);
         uint64_t left = fmin(pair_steps_left(run, 0), pair_steps_left(run, 1));
         // The arrival after the last step is the end of the process: no block ends there.
         if (left <= steps)
@@ -563,12 +526,14 @@ static void pair_turns(struct pair_run *run)
         if (run->couple == 1 && !pair->block_steps) {
             pair_drain(run, 0);
             pair_drain(run, 1);
-            pair_learn_block(run);
+            pair_learn_block(run->spec, pair);
         }
         run->couple++;
     }
+    run->nodes.turning = false;
     for (int side = 0; side < 2 && going && pair->state == PAIR_VALID; side++) {
-        tree_freeze(pair->launches[side]->tree, PAIR_SLICE_PATIENCE_NS); // it was told to; now it must have
+        if (!run->spec->nodes)
+            tree_freeze(pair->launches[side]->tree, PAIR_SLICE_PATIENCE_NS); // it was told to; now it must have
         pair_read_machine(run, side);
         pair_read_resident(run, side);
     }
@@ -597,6 +562,8 @@ static void pair_arrive(struct pair_run *run, int side)
     if (pair_wait_held(run, side, (uint32_t)run->spec->workload->ranks)) {
         if (run->spec->finds_steps)
             pair_wait_ranks(run, side);
+        pair->arrival_ns = launch_active_ns(pair->launches[side]) > pair->arrival_ns ? launch_active_ns(pair->launches[side])
+                                                                                      : pair->arrival_ns;
         launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
     } else if (pair->state == PAIR_STOPPED || pair->missed_steps || pair->rules_differ || pair_no_room(run, side, 1)) {
         return;
@@ -623,6 +590,10 @@ static int pair_run_steps(struct pair_run *run, struct error *err)
         pair_check_rules(run->spec, pair);
     if (pair->state == PAIR_VALID)
         pair_turns(run);
+    // On several nodes the others are told at once: their ranks wait for those that are gone.
+    for (int side = 0; side < 2 && run->spec->nodes && pair->state != PAIR_STOPPED; side++)
+        if (pair->launches[side] && launch_ended(pair->launches[side]) && pair->launches[side]->state != LAUNCH_OK)
+            pair_fail_launch(run, side);
     // Also of a pair that has failed: whether the other side works decides what the failure means.
     for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->rules_differ; i++) {
         int side = i ? !run->spec->first_side : run->spec->first_side;
@@ -740,6 +711,7 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
     struct pair *pair = xcalloc(1, sizeof *pair);
     struct pair_run run = {.env = env, .spec = spec, .pair = pair, .coin = spec->coin_seed};
     pair->block_steps = spec->block_steps;
+    pair->lost_side = -1;
     pair->started_ns = clock_monotonic_ns();
     for (int side = 0; side < 2; side++)
         pair->samples[side].traced = spec->on_start != NULL;
@@ -753,9 +725,11 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
     if (rc == 0 && pair->state != PAIR_STOPPED)
         pair_check(spec, pair);
     if (pair->block_count && spec->interleave == PLAN_INTERLEAVE_STEPS) {
+        if (spec->nodes)
+            pair_skip_borders(pair);
         pair_close_blocks(pair);
         if (spec->workload->mode != PLAN_MODE_INFER || spec->rate_per_s <= 0)
-            pair_learn_block(&run);
+            pair_learn_block(spec, pair);
     }
     pair->ended_ns = clock_monotonic_ns();
     if (rc) {

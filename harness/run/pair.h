@@ -48,6 +48,15 @@ struct pair_spec {
     bool steps_open;             // of steps that are found: how many there will be is not known yet
     const struct inject *inject; // as in struct launch_spec; NULL ok
     uint32_t inject_kinds;
+    // One node's part of a pair on several: nobody is frozen, for proxy threads of ranks that wait work for others; blocks have as
+    // many steps on all nodes. NULL: the only one. With it:
+    const struct launch_nodes *nodes;
+    int64_t arrival_max_ns; // to the first step of a launch; 0: the timeout
+    // Asked now and then: has this side failed on another node? Why, and it is ended; NULL: no. Static until the next call.
+    const char *(*on_look)(void *nodes_arg, int side);
+    // Called once a side has failed here: the others need not wait for it.
+    void (*on_fail)(void *nodes_arg, int side, const char *reason);
+    void *nodes_arg;
     const volatile int *stop; // becomes non-zero on a signal: end the pair at once
 };
 
@@ -64,11 +73,15 @@ struct pair {
     size_t block_count;
     uint64_t block_steps; // that were used
     int64_t started_ns, ended_ns;
+    int64_t arrival_ns; // of turns of steps: what the slower side took to its first step
     bool has_steps; // at least one side made a step call
     char *unseen;      // why: "no function 'f' in …, on side 'new'", of steps that are seen from outside or marked by our library; else NULL
     bool missed_steps; // failed: turns of steps, and a side ended in good order without one
     bool rules_differ; // failed: steps were found, by no rule that holds for both sides
     bool skipped;      // failed: a side said that it cannot run this workload, and why (contracts/skipped.h)
+    bool lost;          // failed: by another node, or for want of its steps; nothing is known about the sides
+    bool timed_out;     // lost: no steps came here. What has ended elsewhere has ended for that
+    int lost_side;      // whom it points at all the same; -1: nobody
     bool failed_beside; // failed: a side ended badly while the other one was alive, or memory was too short for both
     char *start_error[2]; // a side that could not be executed at all
 };

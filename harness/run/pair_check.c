@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pair that has come to its end shows: times of its blocks, and whether what it recorded can
-// count at all. Reads the readers and samples of its launches; runs nothing, and trusts no process.
+// Whether what a pair that has come to its end recorded can count at all. Reads the readers and samples
+// of its launches; runs nothing, and trusts no process.
 #include "harness/run/pair_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/containers/search.h"
 #include "common/strings.h"
 #include "harness/steps/unseen.h"
 
@@ -20,51 +19,6 @@ void pair_fail(struct pair *pair, char *reason)
     else
         pair->reason = reason;
     pair->state = PAIR_FAILED;
-}
-
-// --- blocks ---------------------------------------------------------------------------------------
-
-struct pair_begin { // of the first step of a block, on the earliest rank; 0 = its record was lost
-    int64_t step, ns;
-};
-
-// One entry a couple, in the order of the couples.
-static struct pair_begin *pair_find_begins(const struct pair *pair, int side)
-{
-    size_t count = pair->block_count / 2;
-    struct pair_begin *begins = xcalloc(count, sizeof *begins);
-    for (size_t i = 0; i < count; i++)
-        begins[i].step = pair->blocks[2 * i + (size_t)side].first_step;
-    for (size_t i = 0; i < pair->samples[side].step_count; i++) {
-        const struct samples_step *step = &pair->samples[side].steps[i];
-        size_t at = search_first(k, count, begins[k].step >= (int64_t)step->idx);
-        if (at < count && begins[at].step == (int64_t)step->idx && (!begins[at].ns || step->begin_ns < begins[at].ns))
-            begins[at].ns = step->begin_ns;
-    }
-    return begins;
-}
-
-void pair_close_blocks(struct pair *pair)
-{
-    struct pair_begin *begins[2] = {pair_find_begins(pair, 0), pair_find_begins(pair, 1)};
-    size_t kept = 0;
-    for (size_t i = 0; i + 1 < pair->block_count; i += 2) {
-        bool whole = true;
-        for (size_t side = 0; side < 2; side++) {
-            struct pair_block *block = &pair->blocks[i + side];
-            block->begin_ns = begins[side][i / 2].ns;
-            whole = whole && block->begin_ns && block->active_ns > block->begin_ns;
-            block->active_ns -= block->begin_ns;
-            machine_judge(&block->turn, block->begin_ns, block->active_ns, &block->share);
-        }
-        if (whole) {
-            pair->blocks[kept++] = pair->blocks[i];
-            pair->blocks[kept++] = pair->blocks[i + 1];
-        }
-    }
-    pair->block_count = kept;
-    free(begins[0]);
-    free(begins[1]);
 }
 
 // --- launches that ended in good order and still do not count --------------------------------------

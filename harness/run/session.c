@@ -19,6 +19,7 @@
 #include "harness/contain/host.h"
 #include "harness/contain/process.h"
 #include "harness/run/calibrate.h"
+#include "harness/run/nodes/nodes.h"
 #include "harness/run/session_internal.h"
 #include "harness/run/session_store.h"
 #include "harness/run/traced.h"
@@ -202,6 +203,8 @@ static int session_open(struct session *session, struct error *err)
     if (session->opts->resume)
         return 0;
     json_t *host = host_describe(session->cpus_text);
+    if (session->nodes)
+        json_object_set_new(host, "nodes", json_integer(nodes_count(session->nodes)));
     rc = store_open(session->opts->store_path, STORE_CREATE, &session->store, err);
     if (rc == 0)
         rc = session_store_create(session->store, session->plan, session->aa,
@@ -395,6 +398,7 @@ static int session_start(struct session *session, struct error *err)
     session->env.base = base;
     if (host_raise_priority())
         log_debug("no real-time priority: turns may last a scheduler slice longer");
+    session_peers_init(session);
     rc = session_prepare_workloads(session, err);
     if (rc)
         return rc;
@@ -412,6 +416,8 @@ static void session_close(struct session *session)
     guardian_stop(session->env.guardian);
     tree_release_base(session->env.base);
     free((char *)session->env.base);
+    session_peers_free(session->peers);
+    nodes_close(session->nodes);
     for (int side = 0; side < PLAN_SIDES; side++)
         image_clear(&session->env.images[side]);
     inject_free(&session->env.inject);
@@ -483,25 +489,48 @@ static int session_finish(struct session *session, enum exit_code *ret_exit, str
     return rc;
 }
 
+static int session_meet(struct session *session, struct error *err)
+{
+    if (!session->opts->nodes)
+        return 0;
+    struct nodes_opts opts = *session->opts->nodes;
+    opts.stop = &session_stop;
+    return nodes_open(&opts, &session->nodes, err);
+}
+
+static int session_all(struct session *session, enum exit_code *ret_exit, struct error *err)
+{
+    bool leads = !session->nodes || nodes_self(session->nodes) == 0;
+    int rc = leads ? session_loop(session, err) : session_follow(session, ret_exit, err);
+    if (rc == 0 && leads)
+        rc = session_finish(session, ret_exit, err);
+    else if (rc == 0)
+        rc = session_store_state(session->store, session_stop ? "interrupted" : "done", false, err);
+    // The verdict stands from here on, whatever becomes of these.
+    if (rc == 0 && leads && !session_stop && !session->aa && session->lost < SESSION_LOST_MAX &&
+        session->plan->schedule.traced_launches)
+        traced_run(session);
+    return rc;
+}
+
 int session_run(const struct session_opts *opts, struct store **ret_store, enum exit_code *ret_exit,
                 struct error *err)
 {
     struct session session = {.opts = opts};
     session_stop = 0;
     session_catch_signals();
-    int rc = session_open(&session, err);
+    int rc = session_meet(&session, err);
+    if (rc == 0)
+        rc = session_open(&session, err);
     if (rc == 0)
         rc = session_start(&session, err);
     if (rc == 0) {
         progress_start(session.plan->workload_count, opts->progress);
-        rc = session_loop(&session, err);
-        if (rc == 0)
-            rc = session_finish(&session, ret_exit, err);
-        // The verdict stands from here on, whatever becomes of these.
-        if (rc == 0 && !session_stop && !session.aa && session.plan->schedule.traced_launches)
-            traced_run(&session);
+        rc = session_all(&session, ret_exit, err);
         progress_stop();
     }
+    if (session.nodes)
+        nodes_end(session.nodes, rc ? error_exit_code(rc) : (int)*ret_exit);
     struct error late = {0};
     if (rc && session.claimed && session_store_state(session.store, "interrupted", false, &late))
         log_warn("the store still says that this run goes on: %s", late.text); // `--resume` finds that it does not

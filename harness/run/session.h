@@ -12,11 +12,14 @@
 #include "harness/plan/plan.h"
 #include "tracer/store/store.h"
 
+struct nodes_opts;
+
 struct session_opts {
     const struct plan *plan;     // NULL with resume: the store's plan
     const char *store_path;
     bool resume;
     bool aa;
+    const struct nodes_opts *nodes; // one node of several; stop is set by the session. NULL: the only one
     bool progress;               // live display on stderr
     const json_t *command_line;  // array, for the store
 };

@@ -11,11 +11,13 @@
 #include "harness/run/launch.h"
 #include "harness/run/pair.h"
 #include "harness/run/session.h"
+#include "harness/run/session_store.h"
 #include "reports/render/verdict/progress.h"
 #include "tracer/store/store.h"
 
 enum {
     SESSION_FAILURES_MAX = 2, // failed pairs in a row after which a workload is given up
+    SESSION_LOST_MAX = 3,     // pairs in a row for which a node was lost, after which the run ends
     SESSION_FAILURES_ALL = 8, // and in all: where good ones come between. Seven of one side alone are told from chance
     SESSION_CELLS_MAX = 16    // of a workload, on the display
 };
@@ -38,6 +40,7 @@ struct session_workload {
     uint64_t voids;
     int64_t pair_ns_sum;
     int pair_count;
+    int64_t arrival_ns;   // on several nodes: the longest way to a first step so far; 0 = not known yet
 };
 
 struct session {
@@ -52,6 +55,9 @@ struct session {
     struct session_workload *workloads;
     json_t *process_facts[PLAN_SIDES]; // fingerprint_process of the held process
     bool fingerprinted[PLAN_SIDES];
+    struct nodes *nodes;         // where there are several; else NULL
+    struct session_peers *peers; // likewise
+    int lost;         // pairs in a row for which another node was lost
     bool traced_told; // why launches are not traced, or not wholly
     // What the display shows.
     int workload_idx;
@@ -61,6 +67,23 @@ struct session {
     struct progress_state shown;
     struct progress_cell cells[SESSION_CELLS_MAX];
 };
+
+// One pair, on all nodes: as pair_run. What other nodes say has become of it is in *ret_pair.
+int session_run_pair(struct session *session, const struct session_workload *workload, const char *phase, struct pair_spec *spec,
+                     struct pair **ret_pair, struct error *err);
+// Into the store, with what the other nodes have recorded of it.
+int session_put_pair(struct session *session, struct session_pair_row *row, const struct pair_spec *spec, const struct pair *pair,
+                     struct error *err);
+// The loop of a node that is not the first: does what node 0 says. *ret_exit: that of node 0.
+int session_follow(struct session *session, enum exit_code *ret_exit, struct error *err);
+void session_peers_init(struct session *session); // where it is one of several
+void session_peers_free(struct session_peers *peers); // NULL ok
+
+// From session_pair.c.
+int64_t session_next_idx(struct session *session, const struct session_workload *workload, const char *phase);
+void session_on_held(void *arg, int side, pid_t pid);
+int session_store_result(struct session *session, struct session_workload *workload, const char *phase, int64_t idx,
+                         const struct pair_spec *spec, const struct pair *pair, struct error *err);
 
 extern volatile int session_stop; // set by SIGINT, SIGTERM, SIGHUP
 

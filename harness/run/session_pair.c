@@ -15,6 +15,7 @@
 #include "contracts/step_range.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "harness/gate/parity/parity_launches.h"
+#include "harness/run/nodes/nodes.h"
 #include "harness/run/session_store.h"
 #include "harness/run/validity.h"
 
@@ -27,8 +28,7 @@ enum {
     SESSION_RATE_STEPS_MAX = 400
 };
 
-static int64_t session_next_idx(struct session *session, const struct session_workload *workload,
-                                const char *phase)
+int64_t session_next_idx(struct session *session, const struct session_workload *workload, const char *phase)
 {
     int64_t count = 0;
     store_get_int(session->store, &count, NULL,
@@ -61,7 +61,7 @@ static int session_first_side(const struct session *session,
     return arrangements[coin % 6] >> (idx % 4) & 1;
 }
 
-static void session_on_held(void *arg, int side, pid_t pid)
+void session_on_held(void *arg, int side, pid_t pid)
 {
     struct session *session = arg;
     if (session->fingerprinted[side] || session->process_facts[side])
@@ -152,20 +152,31 @@ static int session_set_interleave(struct session *session, struct session_worklo
                                   workload->rate_per_s, err);
 }
 
-static const char session_total_time[] = "both sides are frozen in turn, and judged on total time";
+// How a workload is taken as a whole. Not in slices on several nodes: whoever is frozen holds up the others.
+static enum plan_interleave session_whole(const struct session *session)
+{
+    return session->peers ? PLAN_INTERLEAVE_LAUNCHES : PLAN_INTERLEAVE_SLICES;
+}
+
+static const char *session_total_time(const struct session *session)
+{
+    return session->peers ? "turns are not possible, launches alternate and are judged on total time; expect a spread of pairs some "
+                            "10 times larger on a shared machine, and so many more pairs"
+                          : "both sides are frozen in turn, and judged on total time";
+}
 
 // Steps that were found are of no use: from here on the workload is taken as a whole.
-static void session_no_steps(struct session_workload *workload)
+static void session_no_steps(const struct session *session, struct session_workload *workload)
 {
     workload->finds_steps = workload->steps_open = false;
     if (workload->interleave == PLAN_INTERLEAVE_STEPS)
-        workload->interleave = PLAN_INTERLEAVE_SLICES;
+        workload->interleave = session_whole(session);
 }
 
 // A good pair has shown what the steps are, and how many: said in *note, behind what stands there. True: too few to judge
 // by, and another way is left.
-static bool session_learn_steps(struct session_workload *workload, const struct pair_spec *spec, const struct pair *pair,
-                                bool may_fall_back, char **note)
+static bool session_learn_steps(const struct session *session, struct session_workload *workload, const struct pair_spec *spec,
+                                const struct pair *pair, bool may_fall_back, char **note)
 {
     char *why = NULL, *before = *note;
     const char *rule = pair_rule(spec, pair, &why);
@@ -176,9 +187,9 @@ static bool session_learn_steps(struct session_workload *workload, const struct 
     int64_t steps[2] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
     int64_t least = steps[1] < steps[0] ? steps[1] : steps[0];
     if (least < SESSION_FOUND_STEPS_MIN && may_fall_back) {
-        session_no_steps(workload);
+        session_no_steps(session, workload);
         *note = xasprintf("%s comes %lld time%s only: %s", found, (long long)least, least == 1 ? "" : "s",
-                          session_total_time);
+                          session_total_time(session));
         free(before);
         return true;
     }
@@ -207,23 +218,23 @@ static bool session_learn_steps(struct session_workload *workload, const struct 
 
 // What `auto` tries after a pair that failed: another interleave, and why; the note is kept when a pair
 // has shown that it works. True = run the pair again, this one does not count.
-static bool session_fall_back(struct session_workload *workload, const struct pair *pair,
+static bool session_fall_back(const struct session *session, struct session_workload *workload, const struct pair *pair,
                               char **ret_note)
 {
-    if (pair->start_error[0] || pair->start_error[1])
+    if (pair->start_error[0] || pair->start_error[1] || pair->lost)
         return false;
     if (workload->interleave == PLAN_INTERLEAVE_STEPS && pair->missed_steps) {
-        workload->interleave = PLAN_INTERLEAVE_SLICES;
-        if (pair->unseen) {
+        workload->interleave = session_whole(session);
+        if (pair->unseen || session->peers) {
             free(*ret_note);
-            *ret_note = xasprintf("%s: %s", pair->unseen, session_total_time);
+            *ret_note = xasprintf("%s: %s", pair->unseen ? pair->unseen : "makes no step calls on both sides", session_total_time(session));
         }
         return true;
     }
     if (workload->finds_steps && pair->rules_differ) {
-        session_no_steps(workload);
+        session_no_steps(session, workload);
         free(*ret_note);
-        *ret_note = xasprintf("%s: %s", pair->reason, session_total_time);
+        *ret_note = xasprintf("%s: %s", pair->reason, session_total_time(session));
         return true;
     }
     if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && pair->failed_beside) {
@@ -238,15 +249,15 @@ static bool session_fall_back(struct session_workload *workload, const struct pa
 }
 
 // Why `auto` takes slices, now that a pair has shown what the sides do.
-static char *session_slices_note(const struct session_workload *workload, const struct pair *pair)
+static char *session_slices_note(const struct session *session, const struct session_workload *workload, const struct pair *pair)
 {
     if (workload->plan->step && !pair->has_steps)
-        return xasprintf("'%s' was not called on both sides: %s", workload->plan->step, session_total_time);
+        return xasprintf("'%s' was not called on both sides: %s", workload->plan->step, session_total_time(session));
     return xasprintf("makes %s: %s",
                      pair->has_steps       ? "step calls on one side only"
                      : workload->finds_steps ? "no step calls, and none were found on both sides"
                                              : "no step calls",
-                     session_total_time);
+                     session_total_time(session));
 }
 
 // A pair that fails may take its timeout, however short the good ones are: their number is bounded, too.
@@ -259,8 +270,11 @@ static int session_count_pair(struct session *session, struct session_workload *
                               const struct session_pair_row *row, const struct pair *pair,
                               struct error *err)
 {
+    if (session->peers && nodes_self(session->nodes)) // what follows from it, node 0 says
+        return 0;
     workload->pair_ns_sum += pair->ended_ns - pair->started_ns;
     workload->pair_count++;
+    session->lost = pair->lost ? session->lost + 1 : 0;
     if (pair->block_steps)
         workload->block_steps = pair->block_steps;
     if (pair->skipped) {
@@ -281,6 +295,13 @@ static int session_count_pair(struct session *session, struct session_workload *
     workload->failures = 0;
     if (strcmp(row->state, "void") == 0) {
         log_warn("workload '%s': a pair does not count: %s", workload->plan->name, row->reason);
+        if (session->lost == SESSION_LOST_MAX) {
+            for (int i = 0; i < session->plan->workload_count; i++)
+                session->workloads[i].broken = true;
+            log_warn("%d pairs in a row were lost: the run ends", SESSION_LOST_MAX);
+            return store_note(session->store, err, "warning", "the run ended when %d pairs in a row were lost: %s", SESSION_LOST_MAX,
+                              row->reason);
+        }
         if (++workload->voids > session->plan->schedule.voids_max) {
             workload->broken = true;
             return store_note(session->store, err, "warning",
@@ -291,9 +312,8 @@ static int session_count_pair(struct session *session, struct session_workload *
     return 0;
 }
 
-static int session_store_result(struct session *session, struct session_workload *workload,
-                                const char *phase, int64_t idx, const struct pair_spec *spec,
-                                const struct pair *pair, struct error *err)
+int session_store_result(struct session *session, struct session_workload *workload, const char *phase, int64_t idx,
+                         const struct pair_spec *spec, const struct pair *pair, struct error *err)
 {
     struct validity validity = {NULL, -1, NULL};
     if (pair->state == PAIR_VALID)
@@ -302,10 +322,10 @@ static int session_store_result(struct session *session, struct session_workload
         .workload_id = workload->id,
         .phase = phase,
         .idx = idx,
-        .state = pair->state == PAIR_FAILED ? "failed" : validity.reason ? "void" : "valid",
+        .state = pair->lost ? "void" : pair->state == PAIR_FAILED ? "failed" : validity.reason ? "void" : "valid",
         .reason = pair->state == PAIR_FAILED ? pair->reason : validity.reason,
-        .void_side = validity.side};
-    int rc = session_store_pair(session->store, &row, spec, pair, err);
+        .void_side = pair->lost ? pair->lost_side : validity.side};
+    int rc = session_put_pair(session, &row, spec, pair, err);
     if (rc == 0)
         rc = session_store_fingerprints(session, pair, err);
     if (rc == 0)
@@ -335,7 +355,7 @@ int session_pair_control(struct session *session, struct session_workload *workl
     spec.control_ppm = (uint32_t)lround(1e6 * control->share);
     spec.control_frozen = control->frozen;
     struct pair *pair = NULL;
-    int rc = pair_run(&session->env, &spec, &pair, err);
+    int rc = session_run_pair(session, workload, "control", &spec, &pair, err);
     if (rc)
         return rc;
     if (pair->state != PAIR_STOPPED)
@@ -352,19 +372,19 @@ int session_pair(struct session *session, struct session_workload *workload, con
     char *note = NULL;
     int rc = 0;
     if (was_auto)
-        workload->interleave = workload->plan->steps_from == PLAN_STEPS_FROM_OFF ? PLAN_INTERLEAVE_SLICES
+        workload->interleave = workload->plan->steps_from == PLAN_STEPS_FROM_OFF ? session_whole(session)
                                                                                  : PLAN_INTERLEAVE_STEPS;
     while (rc == 0 && again) {
         struct pair_spec spec = session_spec(session, workload, phase, idx);
         struct pair *pair = NULL;
         again = false;
-        rc = pair_run(&session->env, &spec, &pair, err);
+        rc = session_run_pair(session, workload, phase, &spec, &pair, err);
         if (rc)
             break;
         if (pair->state == PAIR_FAILED && was_auto)
-            again = session_fall_back(workload, pair, &note);
+            again = session_fall_back(session, workload, pair, &note);
         else if (pair->state == PAIR_VALID && (was_auto || workload->steps_open))
-            again = session_learn_steps(workload, &spec, pair, was_auto, &note);
+            again = session_learn_steps(session, workload, &spec, pair, was_auto, &note);
         spec.steps = workload->steps;
         if (!again && pair->state != PAIR_STOPPED) {
             workload->steps_seen |= pair->has_steps;
@@ -375,7 +395,7 @@ int session_pair(struct session *session, struct session_workload *workload, con
         }
         if ((was_auto || note) && !again && pair->state == PAIR_VALID && rc == 0) {
             if (was_auto && !note && workload->interleave == PLAN_INTERLEAVE_SLICES)
-                note = session_slices_note(workload, pair);
+                note = session_slices_note(session, workload, pair);
             rc = session_set_interleave(session, workload, workload->interleave, note, err);
             note = NULL;
         } else if (was_auto && !again && pair->state != PAIR_VALID) {
@@ -397,7 +417,7 @@ static int session_alone(struct session *session, struct session_workload *workl
     spec->sides = 1;
     spec->first_side = 0;
     spec->on_held = NULL;
-    int rc = pair_run(&session->env, spec, ret_pair, err);
+    int rc = session_run_pair(session, workload, phase, spec, ret_pair, err);
     if (rc || (*ret_pair)->state == PAIR_STOPPED)
         return rc;
     struct session_pair_row row = {.workload_id = workload->id,
@@ -406,7 +426,7 @@ static int session_alone(struct session *session, struct session_workload *workl
                                    .state = (*ret_pair)->state == PAIR_VALID ? "valid" : "failed",
                                    .reason = (*ret_pair)->reason,
                                    .void_side = -1};
-    return session_store_pair(session->store, &row, spec, *ret_pair, err);
+    return session_put_pair(session, &row, spec, *ret_pair, err);
 }
 
 int session_pair_traced(struct session *session, struct session_workload *workload,
@@ -422,7 +442,7 @@ int session_pair_traced(struct session *session, struct session_workload *worklo
     spec.arg = hooks->arg;
     spec.stop = hooks->stop;
     struct pair *pair = NULL;
-    int rc = pair_run(&session->env, &spec, &pair, err);
+    int rc = session_run_pair(session, workload, "traced", &spec, &pair, err);
     if (rc)
         return rc;
     struct session_pair_row row = {.workload_id = workload->id,
@@ -432,7 +452,7 @@ int session_pair_traced(struct session *session, struct session_workload *worklo
                                    .reason = pair->reason,
                                    .void_side = -1};
     if (pair->state != PAIR_STOPPED)
-        rc = session_store_pair(session->store, &row, &spec, pair, err);
+        rc = session_put_pair(session, &row, &spec, pair, err);
     if (rc == 0 && pair->state != PAIR_STOPPED)
         rc = store_get_int(session->store, ret_pair_id, err,
                            "SELECT id FROM pair WHERE workload_id = ? AND phase = 'traced' AND idx = ?", "ii",

@@ -191,6 +191,8 @@ int session_store_pair(struct store *store, const struct session_pair_row *row,
         rc = session_store_launch(store, pair_id, side, pair, err);
     if (rc == 0)
         rc = session_store_blocks(store, pair_id, pair, err);
+    if (rc == 0 && row->more)
+        rc = row->more(row->arg, pair_id, err);
     if (rc == 0)
         return store_commit(store, err);
     store_rollback(store);

@@ -20,6 +20,9 @@ struct session_pair_row {
     const char *state;  // valid, void, failed
     const char *reason; // NULL when valid
     int64_t void_side;  // of a void pair: the side its reason points at; -1 = none
+    // Inside the transaction, once the pair stands there: what other nodes have recorded. NULL ok.
+    int (*more)(void *arg, int64_t pair_id, struct error *err);
+    void *arg;
 };
 
 // What the plan asks for: the workload's own way, else the schedule's.

@@ -53,6 +53,16 @@ static bool validity_overlaps(const struct launch *launch, int64_t overlap_ns)
     return launch->cpu_ns > 0 && overlap_ns * VALIDITY_OVERLAP_SHARE > launch->cpu_ns;
 }
 
+// What a side that is held and not frozen, on one of several nodes, did in the turns of the other. It may have had to, so
+// that it is told, and counts.
+static char *validity_held(const struct launch *launch, int side)
+{
+    if (!launch->held_only || !validity_overlaps(launch, launch->held_cpu_ns))
+        return NULL;
+    return xasprintf("side %s used %.0f ms of %.0f ms of CPU time while it was held: helper threads of it took time from the other",
+                     side ? "b" : "a", (double)launch->held_cpu_ns / 1e6, (double)launch->cpu_ns / 1e6);
+}
+
 // A side that did not stand still in the turns of the other. Where the hypervisor takes a CPU away, who should stop on
 // it cannot, and its CPU time may count what was taken: as much of it is no work. Nobody else ran on that CPU
 // meanwhile, and what is taken comes in the turns of both sides alike.
@@ -88,9 +98,10 @@ struct validity validity_check(const struct pair *pair, enum plan_interleave int
             free(note);
             return overlap;
         }
-        if (overlap.note) {
+        char *held = overlap.note ? overlap.note : validity_held(pair->launches[side], side);
+        if (held) {
             free(note);
-            note = overlap.note;
+            note = held;
         }
     }
     int64_t throttle_a = validity_value(a, "throttle_events"), throttle_b = validity_value(b, "throttle_events");
