@@ -402,6 +402,9 @@ static int session_start(struct session *session, struct error *err)
     rc = session_prepare_workloads(session, err);
     if (rc)
         return rc;
+    if (session->nodes)
+        return store_note(session->store, err, "info", "%d nodes: sides are held at their gates by step number, not frozen; of each block the "
+                                                       "slowest node counts; pinned to CPUs %s", nodes_count(session->nodes), session->cpus_text);
     return store_note(session->store, err, "info", "sides are stopped by %s; pinned to CPUs %s",
                       tree_means_name(session->env.means), session->cpus_text);
 }
@@ -529,14 +532,17 @@ int session_run(const struct session_opts *opts, struct store **ret_store, enum 
         rc = session_all(&session, ret_exit, err);
         progress_stop();
     }
-    if (session.nodes)
-        nodes_end(session.nodes, rc ? error_exit_code(rc) : (int)*ret_exit);
+    if (session.nodes && rc)
+        nodes_end(session.nodes, error_exit_code(rc));
     struct error late = {0};
     if (rc && session.claimed && session_store_state(session.store, "interrupted", false, &late))
         log_warn("the store still says that this run goes on: %s", late.text); // `--resume` finds that it does not
     if (rc == 0) {
         *ret_store = session.store;
         session.store = NULL;
+        if (session.nodes)
+            *opts->ret_nodes = session.nodes;
+        session.nodes = NULL;
     }
     session_close(&session);
     return rc;

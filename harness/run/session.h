@@ -12,6 +12,7 @@
 #include "harness/plan/plan.h"
 #include "tracer/store/store.h"
 
+struct nodes;
 struct nodes_opts;
 
 struct session_opts {
@@ -19,7 +20,8 @@ struct session_opts {
     const char *store_path;
     bool resume;
     bool aa;
-    const struct nodes_opts *nodes; // one node of several; stop is set by the session. NULL: the only one
+    const struct nodes_opts *nodes; // one node of several; stop is set by the session. NULL: the only one. With it:
+    struct nodes **ret_nodes;       // of a run that was judged: the caller calls nodes_end once the verdict is printed, and nodes_close
     bool progress;               // live display on stderr
     const json_t *command_line;  // array, for the store
 };

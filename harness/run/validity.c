@@ -10,6 +10,7 @@
 enum {
     VALIDITY_SUSPENDED_NS_MAX = 10000000, // a suspend lasts longer; clock slewing stays far below
     VALIDITY_OVERLAP_SHARE = 100, // a hundredth of its CPU time, half of what the gate looks for
+    VALIDITY_HELD_SHARE = 20,     // from a twentieth on is told what a side did that was held, not frozen
     // Foreign CPU use, or steal, that one launch met and the other did not, in launches mode: a tenth of a CPU
     // moves the 2 % that a gate looks for. In turns both sides share what comes, so it does not void.
     VALIDITY_FOREIGN_PCT_MAX = 10,
@@ -57,7 +58,7 @@ static bool validity_overlaps(const struct launch *launch, int64_t overlap_ns)
 // that it is told, and counts.
 static char *validity_held(const struct launch *launch, int side)
 {
-    if (!launch->held_only || !validity_overlaps(launch, launch->held_cpu_ns))
+    if (!launch->held_only || launch->cpu_ns <= 0 || launch->held_cpu_ns * VALIDITY_HELD_SHARE < launch->cpu_ns)
         return NULL;
     return xasprintf("side %s used %.0f ms of %.0f ms of CPU time while it was held: helper threads of it took time from the other",
                      side ? "b" : "a", (double)launch->held_cpu_ns / 1e6, (double)launch->cpu_ns / 1e6);

@@ -2,6 +2,7 @@
 // `upgate node`: one node of an A/B on several, under whatever launcher starts it on each. Reads options and the plan, finds out
 // which node it is, and hands both to the session (harness/run/nodes). Node 0 prints the verdict, all exit with its code.
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -107,13 +108,18 @@ static int node_session(const struct node_values *values, const struct identity 
                                      .identity = text,
                                      .wait_ns = values->wait_ns,
                                      .handover_ns = plan->schedule.handover_ns};
+    struct nodes *open = NULL;
     const struct session_opts opts = {.plan = plan,
                                       .store_path = path,
                                       .nodes = &nodes,
+                                      .ret_nodes = &open,
                                       .progress = !values->common.quiet && rank->rank == 0,
                                       .command_line = command_line};
     struct store *store = NULL;
     int rc = 0;
+    if (rank->local_ranks > 1)
+        log_warn("the launcher has started %d nodes on this machine: `upgate node` is started once a node, the ranks of the job by the "
+                 "plan's command", (int)rank->local_ranks);
     if (values->common.dry_run)
         log_info("would be node %d of %d (%s, run '%s'), with node 0 at '%s', and write '%s'", (int)rank->rank, (int)rank->ranks,
                  rank->launcher, identity->run, nodes.master, path);
@@ -125,6 +131,11 @@ static int node_session(const struct node_values *values, const struct identity 
         log_info("node %d of %d has ended; the verdict is in '%s/run.db'", (int)rank->rank, (int)rank->ranks, dir);
     if (rc == 0 && values->common.dry_run)
         *ret_exit = EXIT_CODE_PASS;
+    // Not before it is printed: launchers end all nodes as soon as one has exited with another code than 0.
+    fflush(stdout);
+    if (open)
+        nodes_end(open, rc ? error_exit_code(rc) : (int)*ret_exit);
+    nodes_close(open);
     store_close(store);
     free(dir);
     free(path);

@@ -128,7 +128,7 @@ def case_same(folder):
 
 
 def case_slow(folder):
-    """40 % slower: four nodes say what one says. 10 %, on a machine that has nothing else to do: ci/nodes.py. Three tries: where the
+    """40 % slower: four nodes say what one says. 10 %, on a machine that has nothing else to do: ci/bench/nodes.py. Three tries: where the
     CPUs are taken away for as long as a step, nobody can say anything."""
     for attempt in range(3):
         place = os.path.join(folder, "try%d" % attempt)
