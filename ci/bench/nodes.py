@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`upgate node` with nodes that are processes of this machine, a rank each (tests/root/node_job.c): does it give the verdict of `upgate ab`,
-with equal sides and with one that is 10 % slower, controls and all; and what a hand-over costs, in turns of few steps. Exit 1 when
-verdicts differ, or a pair is lost. Needs root, and CPUs that nobody else wants. --torch: the same with two nodes of PyTorch over gloo, each started by
+"""`upgate node` with nodes that are processes of this machine, a rank each (tests/root/node_job.c): does it give the verdict that `upgate ab`
+gives of as many ranks on one node, with equal sides and with one that is 10 % slower, controls and all; and what a hand-over costs, in turns
+of few steps. Exit 1 when verdicts differ, a cell is wrong, or a pair is lost. Needs root, and CPUs that nobody else wants: a CPU a
+rank for the control, which holds all ranks at work at a time. --torch: the same with two nodes of PyTorch over gloo, each started by
 a torchrun of its own, whose steps are found.
 
     python3 ci/bench/nodes.py [--nodes 4] [--rounds 1] [--torch PYTHON]
@@ -40,13 +41,13 @@ def environment(folder, **more):
     return dict(own, OMP_NUM_THREADS="1", UPGATE_STATE_DIR=os.path.join(folder, "state"), **{name: str(value) for name, value in more.items()})
 
 
-def write_plan(folder, name, step_us, command, steps, schedule, gate, python=None):
+def write_plan(folder, name, step_us, command, steps, schedule, gate, python=None, ranks=1):
     path = os.path.join(folder, name + ".yaml")
     side = ', python: "%s"' % python if python else ""
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(['baseline: {name: old, env: {STEP_US: "%d"}%s}' % (step_us[0], side),
                               'candidate: {name: new, env: {STEP_US: "%d"}%s}' % (step_us[1], side),
-                              "workloads:", "  - {name: job, steps: %d, command: %s}" % (steps, json.dumps(command)),
+                              "workloads:", "  - {name: job, steps: %d, ranks: %d, command: %s}" % (steps, ranks, json.dumps(command)),
                               "schedule: {traced_launches: 0, %s}" % schedule, "gate: {%s}" % gate, ""]))
     return path
 
@@ -67,10 +68,16 @@ def alone(folder, plan, name):
     return json.loads(done.stdout)
 
 
+def step_time(document):
+    return [one for one in document["cells"] if one["metric"] == "step_time"][0]
+
+
 def say(what, document):
-    cell = [one for one in document["cells"] if one["metric"] == "step_time"][0]
-    print("%-24s %-13s step_time %.4f (%.4f to %.4f), %d pairs" % (what, document["verdict"], cell["ratio"], cell["ci_lower"], cell["ci_upper"],
-                                                                  cell["pairs"]), flush=True)
+    cell = step_time(document)
+    print("%-24s %-13s step_time %s %.4f (%.4f to %.4f), %d pairs" % (what, document["verdict"], cell["verdict"], cell["ratio"],
+                                                                     cell["ci_lower"], cell["ci_upper"], cell["pairs"]), flush=True)
+    if document["verdict"] == "inconclusive":
+        print("  " + document["reason"])
 
 
 def lost(folder, name):
@@ -107,16 +114,20 @@ def main():
     gate = "metrics: {step_time: {margin: 5%}, mean_step_time: {observe: true}, slow_steps: {observe: true}, warm_up_time: {observe: true}}, " \
            "parity: {rule: off}"
     command = ["sh", "-c", "exec %s {steps} $STEP_US {node_rank} {nodes} {port}" % JOB]
+    together = ["sh", "-c", "for rank in $(seq 0 %d); do RANK=$rank %s {steps} $STEP_US $rank %d {port} & done; wait" % (
+        asked.nodes - 1, JOB, asked.nodes)]
     torch = ["sh", "-c", "exec {python} -m torch.distributed.run --nnodes {nodes} --node-rank {node_rank} --nproc-per-node 1 --master-addr {master} "
              "--master-port {port} %s {steps} $STEP_US"]
     with tempfile.TemporaryDirectory(prefix="upgate-nodes-", dir=BUILD) as folder:
         for number in range(asked.rounds):
             for what, step_us, wanted in (("same", (2000, 2000), "pass"), ("slow", (2000, 2200), "fail")):
-                plan = write_plan(folder, "%s%d" % (what, number), step_us, command, 200, "block_steps: 10", gate)
-                one, all_of = alone(folder, plan, "%s%d" % (what, number)), nodes(folder, plan, "%s%d" % (what, number), asked.nodes)
+                name = "%s%d" % (what, number)
+                plan = write_plan(folder, name, step_us, command, 200, "block_steps: 10", gate)
+                one_plan = write_plan(folder, name + "-one", step_us, together, 200, "block: 20ms", gate, ranks=asked.nodes)
+                one, all_of = alone(folder, one_plan, name), nodes(folder, plan, name, asked.nodes)
                 say(what + ", upgate ab", one)
                 say("%s, %d nodes" % (what, asked.nodes), all_of)
-                failed += one["verdict"] != wanted or all_of["verdict"] != wanted
+                failed += one["verdict"] != all_of["verdict"] or step_time(one)["verdict"] != wanted or step_time(all_of)["verdict"] != wanted
         plan = write_plan(folder, "turns", (300, 300), command, 2200, "looks: [7], block_steps: 3", gate + ", calibrate: require")
         nodes(folder, plan, "turns", asked.nodes)
         took = sorted(hand_overs(folder, "turns", asked.nodes))

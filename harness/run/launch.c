@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -38,7 +39,9 @@ enum {
     LAUNCH_OUTPUT_KEEP_BYTES = 1 << 20,
     LAUNCH_OUTPUT_TRIM_BYTES = 16 << 20, // more than that to give back
     LAUNCH_ARGS_MAX = 256,
-    LAUNCH_PORT = 29500, // torch's
+    LAUNCH_PORT_FIRST = 20000,
+    LAUNCH_PORT_COUNT = 12000,
+    LAUNCH_PORT_TRIES = 256,
     LAUNCH_SLOTS_MIN = 64 // a command need not say how many ranks its launcher makes
 };
 
@@ -118,20 +121,31 @@ static char *launch_path(const struct plan_side *side, const char *path)
     return xasprintf("%s/%s", dir, path);
 }
 
-int launch_free_port(void)
+static bool launch_port_is_free(int port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-    socklen_t size = sizeof address;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 &&
-                 getsockname(fd, (struct sockaddr *)&address, &size) == 0;
+    bool is_free = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
     if (fd >= 0)
         close(fd);
-    return found ? ntohs(address.sin_port) : LAUNCH_PORT; // where none can be asked for, the program says what is wrong
+    return is_free;
+}
+
+// Below those that the kernel gives to connections (from 32768 on), one of which may have it before the program has.
+int launch_free_port(void)
+{
+    uint16_t drawn = 0;
+    for (int i = 0; i < LAUNCH_PORT_TRIES; i++) {
+        ssize_t got = getrandom(&drawn, sizeof drawn, 0);
+        int port = LAUNCH_PORT_FIRST + (got == sizeof drawn ? drawn : i) % LAUNCH_PORT_COUNT;
+        if (launch_port_is_free(port))
+            return port;
+    }
+    return LAUNCH_PORT_FIRST; // the program says what is wrong with it
 }
 
 // The value of a placeholder, or NULL when there is none of that name.
-static char *launch_placeholder(const struct launch_spec *spec, const char *name, size_t len)
+static char *launch_placeholder(const struct launch_spec *spec, int port, const char *name, size_t len)
 {
     const struct plan_workload *workload = spec->workload;
     if (len == 6 && !strncmp(name, "python", len))
@@ -156,18 +170,18 @@ static char *launch_placeholder(const struct launch_spec *spec, const char *name
     if (len == 6 && !strncmp(name, "master", len))
         return xstrdup(nodes ? nodes->master : "127.0.0.1");
     if (len == 4 && !strncmp(name, "port", len))
-        return xasprintf("%d", nodes ? nodes->ports[spec->side_idx] : launch_free_port());
+        return xasprintf("%d", port);
     return NULL;
 }
 
-static char *launch_expand(const struct launch_spec *spec, const char *word)
+static char *launch_expand(const struct launch_spec *spec, int port, const char *word)
 {
     struct strbuf out = {0};
     while (*word) {
         // "${rank}" is the shell's, not ours.
         bool ours = *word == '{' && (out.len == 0 || out.text[out.len - 1] != '$');
         const char *end = ours ? strchr(word, '}') : NULL;
-        char *value = end ? launch_placeholder(spec, word + 1, (size_t)(end - word - 1)) : NULL;
+        char *value = end ? launch_placeholder(spec, port, word + 1, (size_t)(end - word - 1)) : NULL;
         if (value) {
             strbuf_add(&out, "%s", value);
             free(value);
@@ -240,8 +254,9 @@ int launch_argv(const struct launch_env *env, const struct launch_spec *spec, ch
     launch_words_of(&words, spec->side->prefix);
     if (spec->workload->model)
         rc = launch_model_words(env, spec, &words, err);
+    int port = spec->nodes ? spec->nodes->ports[spec->side_idx] : spec->workload->command ? launch_free_port() : 0;
     for (char **word = spec->workload->command; word && *word; word++)
-        launch_word(&words, launch_expand(spec, *word));
+        launch_word(&words, launch_expand(spec, port, *word));
     if (rc == 0 && words.count == LAUNCH_ARGS_MAX)
         rc = error_set(err, -EINVAL, "the command of workload '%s' has more than %d words",
                        spec->workload->name, LAUNCH_ARGS_MAX - 1);

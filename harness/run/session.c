@@ -156,6 +156,11 @@ static int session_open_resume(struct session *session, struct error *err)
         rc = store_check_run(session->store, err);
     if (rc)
         return rc;
+    int64_t nodes = 1;
+    store_get_int(session->store, &nodes, NULL, "SELECT json_extract(host, '$.nodes') FROM run", "");
+    if (nodes > 1)
+        return error_set(err, -EINVAL, "'%s' is of `upgate node` on %lld nodes, which cannot be gone on with; start a new run",
+                         session->opts->store_path, (long long)nodes);
     char *text = store_get_text(session->store, "SELECT plan FROM run", "");
     json_error_t json_err;
     json_t *json = text ? json_loads(text, 0, &json_err) : NULL;
@@ -402,6 +407,9 @@ static int session_start(struct session *session, struct error *err)
     rc = session_prepare_workloads(session, err);
     if (rc)
         return rc;
+    if (session->nodes && nodes_self(session->nodes)) // never judged for all
+        return store_ledger(session->store, NULL, "nodes", "ranks of other nodes", -1, -1, nodes_count(session->nodes) - 1, 1,
+                            "this store has the ranks of one node; the verdict is in run.db beside it", err);
     if (session->nodes)
         return store_note(session->store, err, "info", "%d nodes: sides are held at their gates by step number, not frozen; of each block the "
                                                        "slowest node counts; pinned to CPUs %s", nodes_count(session->nodes), session->cpus_text);

@@ -123,6 +123,12 @@ def case_same(folder):
     done = subprocess.run([UPGATE, "gate", os.path.join(folder, "ab", "job", "run.db"), "--format", "json"], stdout=subprocess.PIPE,
                           env=environment(folder), text=True)
     assert done.returncode == code and cell(json.loads(done.stdout))["ratio"] == cell(document)["ratio"], done.stdout
+    part = subprocess.run([UPGATE, "gate", os.path.join(folder, "ab", "job", "node-1.db")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=environment(folder), text=True)
+    assert part.returncode == 3 and "ranks of one node" in part.stdout, (part.returncode, part.stdout)
+    more = subprocess.run([UPGATE, "ab", "--resume", os.path.join(folder, "ab", "job", "run.db")], stderr=subprocess.PIPE,
+                          env=environment(folder), text=True)
+    assert more.returncode == 2 and "on 4 nodes" in more.stderr, more.stderr
     again, said = ends([node(folder, plan(folder), 0, 4, "--wait", "1s")], 20)
     assert again == [2] and "started before" in said[0][1], (again, said)
 

@@ -32,7 +32,7 @@ struct nodes_peer {
 
 struct nodes {
     int node, count;
-    char *dir, *master, *reason;
+    char *dir, *master, *reason, *gone;
     char nonce[37];
     int64_t wait_ns, handover_ns;
     const volatile int *stop;
@@ -293,16 +293,23 @@ void nodes_close(struct nodes *nodes)
     free(nodes->dir);
     free(nodes->master);
     free(nodes->reason);
+    free(nodes->gone);
     free(nodes);
 }
 
 // --- pairs ----------------------------------------------------------------------------------------
 
-// A node has ended, or says that it has failed altogether; why, or NULL.
-static const char *nodes_gone(const struct nodes *nodes, int node)
+// A node has ended: "has ended", with what it said last about itself. NULL: it has not. Until the next call.
+static const char *nodes_gone(struct nodes *nodes, int node)
 {
-    const json_t *end = nodes_find(nodes, node, "end", -1);
-    return end ? "has ended" : NULL;
+    const json_t *fail = nodes_find(nodes, node, "fail", -1);
+    bool own = fail && json_integer_value(json_object_get(fail, "fail")) < 0;
+    if (!nodes_find(nodes, node, "end", -1))
+        return NULL;
+    free(nodes->gone);
+    nodes->gone = own ? xasprintf("has ended: %s", nodes_text(fail, "why")) : xstrdup("has ended");
+    string_make_plain(nodes->gone, strlen(nodes->gone));
+    return nodes->gone;
 }
 
 int nodes_order(struct nodes *nodes, json_t *order, char **ret_why, struct error *err)
