@@ -6,16 +6,18 @@ of few steps. Exit 1 when verdicts differ, a cell is wrong, or a pair is lost. N
 rank for the control, which holds all ranks at work at a time. --torch: the same with two nodes of PyTorch over gloo, each started by
 a torchrun of its own, whose steps are found.
 
-    python3 ci/bench/nodes.py [--nodes 4] [--rounds 1] [--torch PYTHON]
+    python3 ci/bench/nodes.py [--nodes 4] [--rounds 1] [--torch PYTHON] | --kills N
 """
 import argparse
 import json
 import os
+import random
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("UPGATE_BUILD", os.path.join(ROOT, "build", "release"))
@@ -104,11 +106,47 @@ def hand_overs(folder, name, count):
     return result
 
 
+def left(folder):
+    """Processes of it that are still there after 10 s."""
+    for _ in range(100):
+        found = subprocess.run(["pgrep", "-f", folder], stdout=subprocess.PIPE, text=True).stdout.split()
+        if not found:
+            return []
+        time.sleep(0.1)
+    return found
+
+
+def kills(folder, plan, times, count):
+    """One node is killed at any moment: how the others end. False: one hung, agreed to pass, or left something behind."""
+    draw, good = random.Random(5), True
+    for number in range(times):
+        name, who, when = "kill%d" % number, draw.randrange(count), draw.uniform(0.05, 6)
+        words = [UPGATE, "node", plan, "-o", os.path.join(folder, "ab"), "--job", name, "-q", "--wait", "5s"]
+        running = [subprocess.Popen(words, env=environment(folder, RANK=k, WORLD_SIZE=count, MASTER_ADDR="127.0.0.1"),
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for k in range(count)]
+        time.sleep(when)
+        running[who].kill()
+        begun, codes = time.monotonic(), []
+        for one in running:
+            try:
+                codes.append(one.wait(timeout=60))
+            except subprocess.TimeoutExpired:
+                codes.append("hangs")
+                one.kill()
+        bad = [code for k, code in enumerate(codes) if k != who and code not in (3, 4)]
+        rest = left(folder)
+        good = good and not bad and not rest
+        print("node %d killed after %.2f s: %s after %.1f s%s" % (who, when, codes, time.monotonic() - begun, ", left: %s" % rest if rest else ""),
+              flush=True)
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--torch", metavar="PYTHON")
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="only kill one of three nodes, N times at any moment")
     asked = parser.parse_args()
     failed = 0
     gate = "metrics: {step_time: {margin: 5%}, mean_step_time: {observe: true}, slow_steps: {observe: true}, warm_up_time: {observe: true}}, " \
@@ -119,6 +157,11 @@ def main():
     torch = ["sh", "-c", "exec {python} -m torch.distributed.run --nnodes {nodes} --node-rank {node_rank} --nproc-per-node 1 --master-addr {master} "
              "--master-port {port} %s {steps} $STEP_US"]
     with tempfile.TemporaryDirectory(prefix="upgate-nodes-", dir=BUILD) as folder:
+        if asked.kills:
+            again = ["sh", "-c", "exec %s {steps} $STEP_US {node_rank} {nodes} {port} %s/none" % (JOB, folder)]
+            plan = write_plan(folder, "kills", (2000, 2000), again, 150, "block_steps: 10, handover: 1s, timeout: 10s, looks: [20]",
+                              gate + ", calibrate: require")
+            return 0 if kills(folder, plan, asked.kills, 3) else 1
         for number in range(asked.rounds):
             for what, step_us, wanted in (("same", (2000, 2000), "pass"), ("slow", (2000, 2200), "fail")):
                 name = "%s%d" % (what, number)
