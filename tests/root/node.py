@@ -18,15 +18,15 @@ LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "OMPI_", "PMI_", "PMIX_", "SLURM_",
 QUIET = "slow_steps: {observe: true}, warm_up_time: {observe: true}, mean_step_time: {observe: true}"
 
 
-def plan(folder, name="plan", slow_pct=0, calibrate="require", margin="5%", steps=120, **schedule):
+def plan(folder, name="plan", slow_pct=0, calibrate="require", margin="5%", steps=120, parity="off", **schedule):
     path = os.path.join(folder, name + ".yaml")
     words = {"looks": "[7]", "block_steps": 8, "handover": "2s", "traced_launches": 0, "timeout": "20s", **schedule}
     with open(path, "w", encoding="utf-8") as file:
         file.write('baseline: {name: old, env: {STEP_US: "2000", FAULT: none}}\n'
                    'candidate: {name: new, env: {STEP_US: "%d", FAULT: "%s.fault"}}\nworkloads:\n'
                    '  - {name: job, steps: %d, steps_from: calls, command: [sh, -c, \'exec %s {steps} $STEP_US {node_rank} {nodes} {port} $FAULT\']}\n'
-                   'schedule: {%s}\ngate: {metrics: {step_time: {margin: %s}, %s}, calibrate: %s, parity: {rule: off}}\n'
-                   % (2000 + 20 * slow_pct, path, steps, JOB, ", ".join("%s: %s" % pair for pair in words.items()), margin, QUIET, calibrate))
+                   'schedule: {%s}\ngate: {metrics: {step_time: {margin: %s}, %s}, calibrate: %s, parity: {rule: %s}}\n'
+                   % (2000 + 20 * slow_pct, path, steps, JOB, ", ".join("%s: %s" % pair for pair in words.items()), margin, QUIET, calibrate, parity))
     return path
 
 
@@ -158,11 +158,12 @@ def faulty(folder, fault, count=2, **more):
 
 def case_rank_dies(folder):
     """Killed once: that pair is void, with the node in words, and the others stand."""
-    code, document, said = faulty(folder, "1 40 die")
+    code, document, said = faulty(folder, "1 40 die", parity="fp64-anchored")
     voids = rows(folder, "SELECT reason FROM pair WHERE state = 'void'")
     assert len(voids) == 1 and "node 1 of 2: side " in voids[0][0] and "signal 9" in voids[0][0], voids
     assert rows(folder, "SELECT count(*) FROM pair WHERE state = 'valid' AND interleave = 'steps'") == [(7,)]
     assert code != 1 and cell(document)["verdict"] != "fail" and "signal 9" in said[0][1], (code, document)
+    assert document["parity"] and all(one["verdict"] == "pass" for one in document["parity"]), document["parity"]
 
 
 def case_rank_hangs(folder):
@@ -197,7 +198,7 @@ def pairs_done(folder, count, limit_s=30):
 
 
 def case_node_killed(folder):
-    yaml = plan(folder, handover="1s")
+    yaml = plan(folder, handover="1s", parity="fp64-anchored")
     nodes = [node(folder, yaml, k, 2) for k in range(2)]
     pairs_done(folder, 2)
     nodes[1].send_signal(signal.SIGKILL)

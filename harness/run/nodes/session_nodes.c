@@ -254,6 +254,15 @@ static void peers_open(struct session *session, struct pair *pair, int node, con
     free(path);
 }
 
+// What was recorded until then says nothing: parity would find steps that one side alone has made.
+static void peers_forget(struct pair *pair)
+{
+    for (int side = 0; side < PLAN_SIDES && pair->lost; side++)
+        samples_free(&pair->samples[side]);
+    if (pair->lost)
+        pair->block_count = 0;
+}
+
 // A rank that somebody has killed is a rank that was lost, like its node: no act of the program, and no sign that the sides
 // cannot be alive together. The end of its peers follows from it.
 static void peers_killed(struct pair *pair)
@@ -328,6 +337,8 @@ int session_run_pair(struct session *session, const struct session_workload *wor
         nodes_fail(session->nodes, -1, "stopped");
     else
         peers_gather(session, *ret_pair);
+    if (rc == 0)
+        peers_forget(*ret_pair);
     if (rc == 0 && (*ret_pair)->arrival_ns > workload->arrival_ns)
         session->workloads[workload->id - 1].arrival_ns = (*ret_pair)->arrival_ns;
     return rc;
@@ -363,6 +374,7 @@ static int peers_carry_out(struct session *session, const json_t *order, struct 
     int rc = pair_run(&session->env, &spec, &pair, err);
     if (rc)
         return rc;
+    peers_forget(pair);
     if (pair->state != PAIR_STOPPED) {
         if (pair->arrival_ns > workload->arrival_ns)
             workload->arrival_ns = pair->arrival_ns;
