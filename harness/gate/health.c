@@ -13,7 +13,8 @@
 #include "reports/analyse/binomial.h"
 
 enum {
-    HEALTH_ATTEMPTS = 2 // failed pairs in a row after which a workload is given up
+    HEALTH_ATTEMPTS = 2, // failed pairs in a row after which a workload is given up
+    HEALTH_LOST = 3      // void ones at the end of a run: those that `upgate node` ends it by
 };
 static const double health_alpha = 0.01;
 // A few pairs may be void (schedule.voids: 4), so few that 1 % is never reached; what follows is no
@@ -201,7 +202,20 @@ static void health_intermittent(struct store *store, const struct workload_facts
     free(reason);
 }
 
-static void health_voids(struct store *store, const struct workload_facts *facts, const struct plan_schedule *schedule,
+// Void pairs at the end of what was judged, for which no side is to blame. Nobody stops there of himself: the next one was not to
+// be had.
+static int health_voids_at_end(const struct workload_facts *facts)
+{
+    int count = 0;
+    for (int i = facts->head_count - 1; i >= 0; i--) {
+        if (health_judged_phase(&facts->heads[i]) && (facts->heads[i].fate != PAIR_FATE_VOID || facts->heads[i].void_side >= 0))
+            break;
+        count += health_judged_phase(&facts->heads[i]);
+    }
+    return count;
+}
+
+static void health_voids(struct store *store, const struct workload_facts *facts, bool ended, const struct plan_schedule *schedule,
                          struct health *health, struct findings *findings)
 {
     int voids = 0, of_side[PLAN_SIDES] = {0};
@@ -228,8 +242,14 @@ static void health_voids(struct store *store, const struct workload_facts *facts
     bool differs = tested && binomial_tail(of_side[more], tested, 0.5) < health_void_alpha;
     if (!differs) {
         char *reason = store_get_text(store, "SELECT reason FROM pair WHERE id = ?", "i", last);
-        findings_add(findings, facts->name, "void", -1, FINDING_NOTE, "%d pair%s did not count%s: %s", voids, voids == 1 ? "" : "s",
-                     voids == 1 ? "" : ", the last one", reason ? reason : "no reason recorded");
+        int at_end = health_voids_at_end(facts);
+        const char *why = reason ? reason : "no reason recorded";
+        if (ended && at_end >= HEALTH_LOST && health->state == HEALTH_OK)
+            findings_add(findings, facts->name, "void", -1, FINDING_INCONCLUSIVE, "the run ended when %d pairs in a row were lost, the last "
+                         "one: %s", at_end, why);
+        else
+            findings_add(findings, facts->name, "void", -1, FINDING_NOTE, "%d pair%s did not count%s: %s", voids, voids == 1 ? "" : "s",
+                         voids == 1 ? "" : ", the last one", why);
         free(reason);
     } else
         findings_add(
@@ -299,7 +319,7 @@ void health_check(struct store *store, const struct workload_facts *facts,
     if (!skipped && (trailing >= HEALTH_ATTEMPTS || (trailing > 0 && ended)))
         health_given_up(store, facts, trailing, bad, last, &health, findings);
     health_intermittent(store, facts, trailing, findings);
-    health_voids(store, facts, schedule, &health, findings);
+    health_voids(store, facts, ended, schedule, &health, findings);
     health_steady(facts, findings);
     health_machine(facts, findings);
     *ret_health = health;

@@ -203,6 +203,25 @@ TEST(void_pairs_do_not_count)
     world_close(&world);
 }
 
+TEST(pairs_lost_at_the_end_are_why_it_is_inconclusive)
+{
+    open_calibrated();
+    world_pairs(&world, 6, (struct world_pair){0});
+    for (int i = 0; i < 3; i++)
+        world_pair(&world, (struct world_pair){.state = "void"});
+    world_sql(&world, "UPDATE pair SET reason = 'node 1 of 2 did not answer' WHERE state = 'void'");
+    world_state(&world, "running");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_STR(world_text(&world, EFFECT("void")), "note"); // it goes on
+    world_state(&world, "done");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, REASON), "the run ended when 3 pairs in a row were lost, the last one: node 1 of 2 did not answer");
+    world_pairs(&world, 4, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, EFFECT("void")), "note");
+    world_close(&world);
+}
+
 TEST(voids_of_one_side_are_a_finding)
 {
     open_calibrated();

@@ -274,7 +274,7 @@ static void peers_killed(struct pair *pair)
             if (pair->state != PAIR_FAILED || !launch || launch->state != LAUNCH_CRASHED || launch->exit_signal != signals[i])
                 continue;
             pair->lost = true;
-            pair->lost_side = side;
+            pair->lost_side = -1;
         }
 }
 
