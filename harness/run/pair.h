@@ -81,6 +81,7 @@ struct pair {
     bool skipped;      // failed: a side said that it cannot run this workload, and why (contracts/skipped.h)
     bool lost;          // failed: by another node, or for want of its steps; nothing is known about the sides
     bool timed_out;     // lost: no steps came here. What has ended elsewhere has ended for that
+    bool disturbed;     // lost: by the machine of another node, which disturbed one side; the launches themselves went well
     int lost_side;      // whom it points at all the same; -1: nobody
     bool failed_beside; // failed: a side ended badly while the other one was alive, or memory was too short for both
     char *start_error[2]; // a side that could not be executed at all

@@ -274,7 +274,7 @@ static int session_count_pair(struct session *session, struct session_workload *
         return 0;
     workload->pair_ns_sum += pair->ended_ns - pair->started_ns;
     workload->pair_count++;
-    session->lost = pair->lost ? session->lost + 1 : 0;
+    session->lost = pair->lost && !pair->disturbed ? session->lost + 1 : 0;
     if (pair->block_steps)
         workload->block_steps = pair->block_steps;
     if (pair->skipped) {

@@ -169,7 +169,7 @@ static json_t *peers_answer(struct session *session, int64_t row, const struct p
 
 static void peers_lose(struct pair *pair, int side, char *reason)
 {
-    if (!pair->lost) { // what failed here may have failed for that
+    if (!pair->lost || pair->disturbed) { // what failed here may have failed for that
         free(pair->reason);
         pair->reason = NULL;
     }
@@ -180,6 +180,7 @@ static void peers_lose(struct pair *pair, int side, char *reason)
     pair->state = PAIR_FAILED;
     pair->lost = true;
     pair->lost_side = side;
+    pair->disturbed = false;
 }
 
 // A side that has failed there. A signal that ended it tells more than the exit of one that had waited for it.
@@ -214,8 +215,12 @@ static void peers_hear(struct session *session, struct pair *pair, int node, con
         return;
     bool lost = json_is_true(json_object_get(answer, "lost")) || !state || strcmp(state, "failed") != 0;
     bool cause = json_is_true(json_object_get(answer, "timed_out"));
-    if (lost && (pair->state == PAIR_VALID || cause))
+    bool was_good = pair->state == PAIR_VALID;
+    bool disturbed = state && strcmp(state, "void") == 0 && !json_is_true(json_object_get(answer, "lost")) && peers_int(answer, "pair") > 0;
+    if (lost && (was_good || cause)) {
         peers_lose(pair, (int)peers_int(answer, "void_side"), xasprintf("node %d of %d: %s", node, count, why));
+        pair->disturbed = was_good && disturbed;
+    }
     if (lost || pair->timed_out)
         return;
     pair->missed_steps |= json_is_true(json_object_get(answer, "missed_steps"));
@@ -257,9 +262,10 @@ static void peers_open(struct session *session, struct pair *pair, int node, con
 // What was recorded until then says nothing: parity would find steps that one side alone has made.
 static void peers_forget(struct pair *pair)
 {
-    for (int side = 0; side < PLAN_SIDES && pair->lost; side++)
+    bool forgotten = pair->lost && !pair->disturbed;
+    for (int side = 0; side < PLAN_SIDES && forgotten; side++)
         samples_free(&pair->samples[side]);
-    if (pair->lost)
+    if (forgotten)
         pair->block_count = 0;
 }
 
