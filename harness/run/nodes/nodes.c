@@ -403,7 +403,7 @@ const char *nodes_failed(struct nodes *nodes, int side)
         free(nodes->reason);
         const char *why = line ? nodes_text(line, "why") : gone;
         bool told = strncmp(why, "node ", 5) == 0; // by node 0, of another
-        nodes->reason = told ? xstrdup(why) : xasprintf("node %d: %s", k, why);
+        nodes->reason = told ? xstrdup(why) : line ? xasprintf("node %d: %s", k, why) : xasprintf("node %d %s", k, why);
         string_make_plain(nodes->reason, strlen(nodes->reason));
         return nodes->reason;
     }

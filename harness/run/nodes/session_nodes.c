@@ -158,7 +158,7 @@ static json_t *peers_answer(struct session *session, int64_t row, const struct p
     char *reason = store_get_text(session->store, "SELECT reason FROM pair WHERE id = ?", "i", row);
     int64_t side = -1;
     store_get_int(session->store, &side, NULL, "SELECT void_side FROM pair WHERE id = ?", "i", row);
-    json_t *answer = json_pack("{sb sI ss ss? si sb sb sb sb sb so so}", "timed_out", pair->timed_out, "pair", (json_int_t)row, "state", state ? state : "void", "reason",
+    json_t *answer = json_pack("{sb sI ss ss? si sb sb sb sb sb so so}", "timed_out", pair->timed_out || pair->state == PAIR_STOPPED, "pair", (json_int_t)row, "state", state ? state : "void", "reason",
                                reason ? reason : state ? NULL : "stopped", "void_side", (int)side, "lost", pair->lost, "missed_steps",
                                pair->missed_steps, "rules_differ", pair->rules_differ, "skipped", pair->skipped, "beside",
                                pair->failed_beside, "a", peers_answer_side(pair->launches[0]), "b", peers_answer_side(pair->launches[1]));
