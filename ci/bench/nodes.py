@@ -151,9 +151,11 @@ def main():
     failed = 0
     gate = "metrics: {step_time: {margin: 5%}, mean_step_time: {observe: true}, slow_steps: {observe: true}, warm_up_time: {observe: true}}, " \
            "parity: {rule: off}"
-    command = ["sh", "-c", "exec %s {steps} $STEP_US {node_rank} {nodes} {port}" % JOB]
-    together = ["sh", "-c", "for rank in $(seq 0 %d); do RANK=$rank %s {steps} $STEP_US $rank %d {port} & done; wait" % (
-        asked.nodes - 1, JOB, asked.nodes)]
+    # A CPU for each rank, as on nodes of their own: who is woken by a peer would else wait until that one has been held.
+    cpus = len(os.sched_getaffinity(0))
+    command = ["sh", "-c", "exec taskset -c $(({node_rank} %% %d)) %s {steps} $STEP_US {node_rank} {nodes} {port}" % (cpus, JOB)]
+    together = ["sh", "-c", "for rank in $(seq 0 %d); do RANK=$rank taskset -c $((rank %% %d)) %s {steps} $STEP_US $rank "
+                "%d {port} & done; wait" % (asked.nodes - 1, cpus, JOB, asked.nodes)]
     torch = ["sh", "-c", "exec {python} -m torch.distributed.run --nnodes {nodes} --node-rank {node_rank} --nproc-per-node 1 --master-addr {master} "
              "--master-port {port} %s {steps} $STEP_US"]
     with tempfile.TemporaryDirectory(prefix="upgate-nodes-", dir=BUILD) as folder:
