@@ -196,9 +196,9 @@ static bool session_learn_steps(const struct session *session, struct session_wo
     // Graphs have no names: one side may have cut the same work into more of them, or replay one more often.
     if (strcmp(rule, UG_GRAPH_RULE) == 0 && may_fall_back &&
         fmax((double)steps[0], (double)steps[1]) > SESSION_GRAPHS_RATIO_MAX * (double)least) {
-        session_no_steps(workload);
+        session_no_steps(session, workload);
         *note = xasprintf("%s: %lld on side '%s', %lld on side '%s', so they are not the same work: %s", found, (long long)steps[0],
-                          spec->plan->sides[0].name, (long long)steps[1], spec->plan->sides[1].name, session_total_time);
+                          spec->plan->sides[0].name, (long long)steps[1], spec->plan->sides[1].name, session_total_time(session));
         free(before);
         return true;
     }
