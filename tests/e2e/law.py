@@ -26,7 +26,8 @@ LAW = {
     "harness/steps": COMMON,
     "tracer/calls": COMMON | {"bpf", "tracer/symbols", "harness/steps"},
     "reports/analyse": COMMON,
-    "reports/analyse/stalls": COMMON | {"reports/analyse", "tracer/store", "bpf"},
+    "reports/analyse/replay": COMMON,
+    "reports/analyse/stalls": COMMON | {"reports/analyse", "reports/analyse/replay", "tracer/store", "bpf"},
     "reports/analyse/canary": COMMON | {"reports/analyse"},
     "reports/analyse/diff": COMMON | {"reports/analyse", "reports/analyse/stalls", "tracer/store", "bpf", "harness/fingerprint"},
     "harness/plan": COMMON,
@@ -72,6 +73,7 @@ LAW = {
     "kernels": COMMON | {"reference_models/native"},
     "ci/bench": None,
     "ci/sim": None,
+    "ci/whatif": None,
     "tests": None,
 }
 
