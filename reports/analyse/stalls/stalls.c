@@ -12,6 +12,7 @@
 #include "reports/analyse/stalls/group.h"
 #include "reports/analyse/stalls/quiet.h"
 #include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/what_if/what_if.h"
 
 // Producers whose losses touch stalls: the BPF programs ("bpf.gap"), the recorder and what names
 // things for it. Others (steps, tensors) do not.
@@ -274,6 +275,7 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct r
     struct late_ranks stragglers = {0};
     parts_sort(work);
     late_ranks_find(ranks, work, begin, end, &stragglers);
+    what_if_find(ranks, &stragglers, trust < 1, &stalls->what_if);
     ranks_take_waits(ranks, &stragglers, work);
     stalls->threshold_ns = trace->threshold_ns;
     stalls->idle_ns = work->idle_ns;

@@ -83,6 +83,23 @@ struct stall_breach {
     int64_t count;
 };
 
+// How long a step of a job of several ranks would take if: its operations replayed (reports/analyse/replay). ns a step, in the mean; NAN: does
+// not apply.
+struct stall_what_if {
+    bool known;
+    const char *why_not;  // where it could be asked and not be answered, a sentence; NULL: there is nothing to ask
+    int64_t steps;        // that were replayed
+    double measured_ns;
+    double replayed_ns;   // as it was
+    size_t stragglers;    // that were named, and are taken out
+    int32_t straggler;    // the worst one's rank; -1: not known
+    double without_stragglers_ns;
+    double even_ns;       // each rank takes what all of its stage take in the mean
+    double instant_ns;    // communication takes no time
+    double balanced_ns;   // each stage of a pipeline has as much work
+    double unsure_ns;     // what is not known of when ranks came, as they wait for less than the threshold
+};
+
 struct stalls {
     int64_t recording_id;
     int64_t launch_id; // 0: none
@@ -105,6 +122,7 @@ struct stalls {
                              // one go: idle, or hung. known == false: there is none
     int64_t quiet_ns;                          // that wait
     const char *quiet_function, *quiet_target; // where, and for which file; NULL: not known
+    struct stall_what_if what_if;
     const char **missing; // sources this machine did not allow, each a sentence
     size_t missing_count;
     void *memory; // the arena behind every string

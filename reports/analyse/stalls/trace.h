@@ -124,8 +124,16 @@ struct trace_throttle { // cpu.stat counted a throttling in it
 };
 
 struct trace_nccl { // a collective on one rank
-    int64_t enqueued, kernel_begin, communicator, sequence; // kernel_begin 0: not told
+    int64_t enqueued, kernel_begin, kernel_end, communicator, sequence; // kernel_begin, kernel_end 0: not told
     uint32_t process;
+    int32_t ranks; // of the communicator
+};
+
+struct trace_send { // or what is received
+    int64_t kernel_begin, kernel_end, communicator; // 0: not told
+    uint32_t process;
+    int32_t from, to; // ranks of the communicator
+    bool sends;       // this side does; else it receives
 };
 
 struct trace_kernel { // of one process, over the recording
@@ -166,12 +174,14 @@ struct trace {
     struct trace_counter *counters;
     struct trace_throttle *throttles; // by rank and begin
     struct trace_window *steps;     // begin, end
+    int32_t *step_ranks;            // [step_count]: whose
     struct trace_nccl *nccl;
+    struct trace_send *sends; // each process's as they were enqueued
     struct trace_busy *busy; // of each process
     struct trace_kernel *kernels; // where GPUs were loaded: all but collectives
     bool from_start;         // the target was started to be recorded
     const char **texts;
-    size_t node_count, nccl_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
+    size_t node_count, nccl_count, send_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
         sample_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
         text_count;
 };

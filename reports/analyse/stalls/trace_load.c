@@ -275,8 +275,8 @@ static int trace_load_steps(struct trace *trace, struct store *store, struct err
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT begin_ns, begin_ns + dur_ns AS end_ns FROM recorded_step WHERE recording_id = ?1 AND begin_ns + dur_ns >= ?3 UNION ALL "
-        "SELECT l.started_ns + s.begin_ns, l.started_ns + s.begin_ns + s.dur_ns FROM step s "
+        "SELECT begin_ns, begin_ns + dur_ns AS end_ns, rank FROM recorded_step WHERE recording_id = ?1 AND begin_ns + dur_ns >= ?3 UNION ALL "
+        "SELECT l.started_ns + s.begin_ns, l.started_ns + s.begin_ns + s.dur_ns, s.rank FROM step s "
         "JOIN launch l ON l.id = s.launch_id WHERE s.launch_id = ?2 AND NOT EXISTS "
         "(SELECT 1 FROM recorded_step r WHERE r.recording_id = ?1) ORDER BY 1",
         "iii", trace->recording_id, trace->launch_id, trace->from_ns);
@@ -285,8 +285,11 @@ static int trace_load_steps(struct trace *trace, struct store *store, struct err
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         struct trace_window one = {sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)};
-        if (one.begin >= 0 && one.end >= one.begin) // of a damaged store some are not
-            vector_push(trace->steps, trace->step_count, one);
+        if (one.begin < 0 || one.end < one.begin) // of a damaged store some are
+            continue;
+        trace->step_ranks = vector_room(trace->step_ranks, trace->step_count, sizeof *trace->step_ranks);
+        trace->step_ranks[trace->step_count] = (int32_t)sqlite3_column_int64(stmt, 2);
+        vector_push(trace->steps, trace->step_count, one);
     }
     return rc;
 }
@@ -479,7 +482,8 @@ void trace_free(struct trace *trace)
                     trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples, trace->shorts,
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
                     trace->counters,     trace->throttles, trace->steps,   trace->texts,
-                    trace->nccl,         trace->busy,      trace->kernels};
+                    trace->nccl,         trace->busy,      trace->kernels,
+                    trace->sends,        trace->step_ranks};
     for (size_t i = 0; trace->busy && i < trace->process_count; i++)
         free(trace->busy[i].spans);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -44,13 +44,43 @@ static int trace_load_named(struct trace *trace, struct store *store, struct err
     return rc;
 }
 
+// -1: no number that a rank has
+static int32_t trace_rank_at(sqlite3_stmt *stmt, int column)
+{
+    int64_t rank = sqlite3_column_int64(stmt, column);
+    return rank >= 0 && rank < INT32_MAX ? (int32_t)rank : -1;
+}
+
+static int trace_load_sends(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT n.process_id, coalesce(n.kernel_start_ns, 0) AS kernel_start_ns, coalesce(n.kernel_end_ns, 0) AS kernel_end_ns, n.communicator, "
+        "n.rank, n.peer, n.function = 'Send' FROM nccl_op n JOIN process p ON p.id = n.process_id WHERE p.recording_id = ? AND n.peer IS NOT NULL "
+        "AND n.ranks > 1 AND n.function IN ('Send', 'Recv') ORDER BY n.process_id, n.enqueued_ns, n.rowid",
+        "i", trace->recording_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
+        int32_t rank = trace_rank_at(stmt, 4), peer = trace_rank_at(stmt, 5);
+        bool sends = sqlite3_column_int(stmt, 6) != 0;
+        if (process != TRACE_NONE)
+            vector_push(trace->sends, trace->send_count,
+                        ((struct trace_send){sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2), sqlite3_column_int64(stmt, 3), process,
+                                             sends ? rank : peer, sends ? peer : rank, sends}));
+    }
+    return rc;
+}
+
 // Collectives of all ranks: sends and receives have numbers of their own on each side.
 static int trace_load_nccl(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT n.process_id, n.enqueued_ns, coalesce(n.kernel_start_ns, 0) AS kernel_start_ns, n.communicator, n.sequence, n.rank, "
-        "n.ranks FROM nccl_op n JOIN process p ON p.id = n.process_id WHERE p.recording_id = ? AND n.peer IS NULL AND n.ranks > 1",
+        "n.ranks, coalesce(n.kernel_end_ns, 0) AS kernel_end_ns FROM nccl_op n JOIN process p ON p.id = n.process_id WHERE p.recording_id = ? AND n.peer IS NULL AND n.ranks > 1",
         "i", trace->recording_id);
     if (!stmt)
         return err ? err->code : -EIO;
@@ -60,8 +90,8 @@ static int trace_load_nccl(struct trace *trace, struct store *store, const struc
         if (process == TRACE_NONE)
             continue;
         vector_push(trace->nccl, trace->nccl_count,
-                    ((struct trace_nccl){sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2), sqlite3_column_int64(stmt, 3),
-                                         sqlite3_column_int64(stmt, 4), process}));
+                    ((struct trace_nccl){sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2), sqlite3_column_int64(stmt, 7),
+                                         sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 4), process, trace_rank_at(stmt, 6)}));
         struct trace_process *row = &trace->processes[process];
         int64_t rank = sqlite3_column_int64(stmt, 5), ranks = sqlite3_column_int64(stmt, 6);
         bool larger = !row->told_rank && rank >= 0 && rank < ranks && ranks <= INT32_MAX && ranks > row->ranks;
@@ -126,6 +156,8 @@ int trace_load_ranks(struct trace *trace, struct store *store, struct error *err
         trace->processes[i].told_rank = trace->processes[i].rank >= 0;
     if (!rc)
         rc = trace_load_nccl(trace, store, &processes, err);
+    if (!rc)
+        rc = trace_load_sends(trace, store, &processes, err);
     bool several = false;
     for (size_t i = 1; i < trace->nccl_count; i++)
         several |= trace->nccl[i].process != trace->nccl[0].process;
