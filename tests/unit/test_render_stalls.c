@@ -10,6 +10,7 @@
 #include "common/strings.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
+#include "reports/render/stalls/stalls_what_if.h"
 #include "reports/render/text/screen.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
@@ -290,7 +291,10 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
     const char *missing[] = {"rank 3 of 4 was not recorded: whether the others wait for it cannot be told"};
     struct stalls stalls = {.recording_id = 1, .window_ns = 4000 * MS, .threshold_ns = MS, .target_threads = 12, .stalls = &late,
                             .count = 1, .startup_ns = 25000 * MS, .exit_ns = 1000 * MS, .by_steps = true, .outside = startup,
-                            .outside_count = 1, .missing = missing, .missing_count = 1};
+                            .outside_count = 1, .missing = missing, .missing_count = 1,
+                            .what_if = {.known = true, .by_steps = true, .steps = 1149, .measured_ns = 26.6e6, .replayed_ns = 26.8e6, .stragglers = 1,
+                                        .straggler = 1, .without_stragglers_ns = 22.5e6, .even_ns = 23.4e6, .instant_ns = 26.59e6,
+                                        .balanced_ns = NAN, .unsure_ns = 0.4e6}};
     struct stalls_recording recording = smaps_recording();
     struct stalls_recordings recordings = {.items = &recording, .count = 1};
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
@@ -307,6 +311,38 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
     char *answer = stalls_text_answer(&shown);
     CHECK_STR(answer, "trainer.py (pid 4121) lost 15.0 % of 4 s after its start-up: trainer.py (pid 4122) comes late 148 times, 4.05 ms each");
     free(answer);
+}
+
+TEST(what_if_is_told_or_why_not_or_not_at_all)
+{
+    struct stall_what_if what_if = {0};
+    CHECK(stalls_what_if_head(&what_if) == NULL);
+    json_t *item = stalls_what_if_json(&what_if);
+    CHECK(json_is_null(item));
+    json_decref(item);
+    what_if.why_not = "events were lost";
+    char *text = stalls_what_if_head(&what_if);
+    CHECK_STR(text, "What if: not known, for events were lost");
+    free(text);
+    CHECK(isnan(stalls_what_if_ns(&what_if, STALLS_QUESTION_EVEN))); // no answer beside a reason
+    item = stalls_what_if_json(&what_if);
+    CHECK_STR(json_string_value(json_object_get(item, "why_not")), "events were lost");
+    CHECK(json_is_null(json_object_get(item, "measured_ns")) && json_is_null(json_object_get(item, "steps")));
+    json_decref(item);
+    what_if = (struct stall_what_if){.known = true, .steps = 1, .measured_ns = 8e9, .replayed_ns = 8e9, .stragglers = 2, .straggler = -1,
+                                     .without_stragglers_ns = 6e9, .even_ns = NAN, .instant_ns = 8.001e9, .balanced_ns = 9e9};
+    text = stalls_what_if_head(&what_if);
+    CHECK_STR(text, "What if: from its first collective to its last one the job took 8 s; replayed as it was 8 s, off by +0.0 %");
+    free(text);
+    text = stalls_what_if_question(&what_if, STALLS_QUESTION_STRAGGLERS);
+    CHECK_STR(text, "without the 2 late ranks");
+    free(text);
+    text = stalls_what_if_change(&what_if, 7.9999e9); // no "-0.0 %"
+    CHECK_STR(text, "+0.0 %");
+    free(text);
+    text = stalls_what_if_change(&what_if, 9e9);
+    CHECK_STR(text, "+12.5 %");
+    free(text);
 }
 
 TEST(what_cannot_be_said_is_not_called_innocence)

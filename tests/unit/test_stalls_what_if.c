@@ -163,10 +163,23 @@ TEST(nothing_is_asked_of_what_is_not_there)
     CHECK(!job.story.stalls->what_if.why_not);
     story_close(&job.story);
 
-    job_open(&job, 4, 4); // no steps
+    job_open(&job, 4, 4); // few steps
     job_run(&job, &work);
-    story_sql(&job.story, "DELETE FROM recorded_step");
+    story_sql(&job.story, "DELETE FROM recorded_step WHERE idx > 3");
     CHECK(!job_ask(&job)->known);
+    story_close(&job.story);
+}
+
+TEST(without_steps_all_of_it_is_one)
+{
+    struct job job;
+    job_open(&job, 4, 4);
+    double step = job_run(&job, &(struct work){.base = 12, .spread = 0.1, .late = 6, .transfer = 1.2});
+    story_sql(&job.story, "DELETE FROM recorded_step");
+    const struct stall_what_if *what_if = job_ask(&job);
+    CHECK(what_if->known && !what_if->by_steps);
+    CHECK_DBL(what_if->measured_ns / 1e6, step * (STEPS - 1), step);
+    CHECK_DBL((what_if->measured_ns - what_if->without_stragglers_ns) / 1e6, 6 * (STEPS - 1), 6 * (STEPS - 1) * 0.05);
     story_close(&job.story);
 }
 

@@ -266,7 +266,7 @@ static void stalls_add_stragglers(struct stalls *stalls, const struct work *work
     }
 }
 
-static void stalls_fill(struct stalls *stalls, struct work *work, const struct ranks *ranks, double share_min, double trust)
+static void stalls_fill(struct stalls *stalls, struct work *work, const struct ranks *ranks, double share_min, double trust, bool live)
 {
     struct trace *trace = work->trace;
     stalls_find_startup(trace, ranks);
@@ -275,7 +275,8 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct r
     struct late_ranks stragglers = {0};
     parts_sort(work);
     late_ranks_find(ranks, work, begin, end, &stragglers);
-    what_if_find(ranks, &stragglers, trust < 1, &stalls->what_if);
+    if (!live) // it is about a job, not about its last seconds
+        what_if_find(ranks, &stragglers, trust < 1, &stalls->what_if);
     ranks_take_waits(ranks, &stragglers, work);
     stalls->threshold_ns = trace->threshold_ns;
     stalls->idle_ns = work->idle_ns;
@@ -331,7 +332,7 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
         work_init(&work, trace);
         stalls_find(&work, stalls);
         ranks_find(trace, &ranks);
-        stalls_fill(stalls, &work, &ranks, opts->share_min, trust);
+        stalls_fill(stalls, &work, &ranks, opts->share_min, trust, opts->last_ns > 0);
         stalls_add_missing(stalls, arena, ranks_missing(&ranks));
         stalls_add_missing(stalls, arena, trace_nodes_missing(trace));
     }

@@ -88,6 +88,7 @@ struct stall_breach {
 struct stall_what_if {
     bool known;
     const char *why_not;  // where it could be asked and not be answered, a sentence; NULL: there is nothing to ask
+    bool by_steps;        // false: there are none; all between the first collective and the last is one
     int64_t steps;        // that were replayed
     double measured_ns;
     double replayed_ns;   // as it was

@@ -2,12 +2,14 @@
 // The stalls of each recording of a workload in the HTML report's data document: who was held up,
 // on what, by whom, in the words that `upgate stalls` uses. Reads the store through the stall
 // analysis; writes JSON.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
 #include "reports/render/html/html_parts.h"
 #include "reports/render/stalls/stalls_text.h"
+#include "reports/render/stalls/stalls_what_if.h"
 
 enum { HTML_STALLS_MAX = 25, HTML_STALL_FRAMES_MAX = 12, HTML_STALL_RECORDINGS_MAX = 40 };
 
@@ -50,6 +52,25 @@ static json_t *stalls_item(const struct stalls *stalls, const struct stall *stal
     return item;
 }
 
+// What the job took, and what it would take if, as sentences.
+static json_t *stalls_what_if(const struct stall_what_if *what_if)
+{
+    json_t *lines = json_array();
+    json_array_append_new(lines, stalls_take(stalls_what_if_head(what_if)));
+    for (int i = 0; i < STALLS_QUESTION_COUNT; i++) {
+        double ns = stalls_what_if_ns(what_if, (enum stalls_question)i);
+        if (!isfinite(ns))
+            continue;
+        char *question = stalls_what_if_question(what_if, (enum stalls_question)i), *time = stalls_text_time(ns),
+             *change = stalls_what_if_change(what_if, ns);
+        json_array_append_new(lines, stalls_take(xasprintf("%s: %s%s, %s", question, time, what_if->by_steps ? " a step" : "", change)));
+        free(question);
+        free(time);
+        free(change);
+    }
+    return lines;
+}
+
 static json_t *stalls_recording(const struct stalls_shown *shown)
 {
     const struct stalls_recording *recording = shown->recording;
@@ -67,6 +88,8 @@ static json_t *stalls_recording(const struct stalls_shown *shown)
                         stalls_take(why_not ? why_not : stalls_text_answer(shown)));
     json_object_set_new(entry, "watched", stalls_take(stalls_text_watched(shown)));
     json_object_set_new(entry, "items", items);
+    if (shown->stalls->what_if.known || shown->stalls->what_if.why_not)
+        json_object_set_new(entry, "what_if", stalls_what_if(&shown->stalls->what_if));
     return entry;
 }
 

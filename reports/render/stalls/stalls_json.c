@@ -8,6 +8,7 @@
 
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
+#include "reports/render/stalls/stalls_what_if.h"
 #include "reports/render/text/json_text.h"
 
 static json_t *stalls_json_stack(const struct stall_stack *stack)
@@ -211,6 +212,7 @@ json_t *stalls_view_json(const struct stalls_view *view)
     json_object_set_new(document, "events", counts);
     json_object_set_new(document, "stalls", list);
     json_object_set_new(document, "outside", stalls_json_outside(stalls));
+    json_object_set_new(document, "what_if", stalls_what_if_json(&stalls->what_if));
     json_object_set_new(document, "trust", stalls_json_trust(stalls));
     json_object_set_new(document, "recordings", stalls_json_recordings(view->recordings));
     free(answer);

@@ -7,6 +7,7 @@
 
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
+#include "reports/render/stalls/stalls_what_if.h"
 #include "reports/render/text/markdown_text.h"
 #include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
@@ -113,6 +114,28 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
     strbuf_add(out, "\n</details>\n");
 }
 
+static void markdown_stalls_what_if(struct strbuf *out, const struct stall_what_if *what_if)
+{
+    char *head = stalls_what_if_head(what_if);
+    if (!head)
+        return;
+    strbuf_add(out, "\n");
+    markdown_take(out, head);
+    strbuf_add(out, what_if->known ? "\n\n| what if | %s | change |\n|---|--:|--:|\n" : "\n", what_if->by_steps ? "a step" : "in all");
+    for (int i = 0; i < STALLS_QUESTION_COUNT; i++) {
+        double ns = stalls_what_if_ns(what_if, (enum stalls_question)i);
+        if (!isfinite(ns))
+            continue;
+        strbuf_add(out, "| ");
+        markdown_take(out, stalls_what_if_question(what_if, (enum stalls_question)i));
+        strbuf_add(out, " | ");
+        markdown_take(out, stalls_text_time(ns));
+        strbuf_add(out, " | ");
+        markdown_take(out, stalls_what_if_change(what_if, ns));
+        strbuf_add(out, " |\n");
+    }
+}
+
 static void markdown_stalls_trust(struct strbuf *out, const struct stalls_shown *shown)
 {
     const struct stalls *stalls = shown->stalls;
@@ -140,6 +163,7 @@ char *stalls_view_markdown(const struct stalls_view *view)
         const struct stalls *stalls = shown->stalls;
         if (stalls->count)
             markdown_stalls_rows(&out, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
+        markdown_stalls_what_if(&out, &stalls->what_if);
         for (size_t k = 0; k < shown->stalls->count && k < view->details_max; k++)
             markdown_stalls_detail(&out, &shown->stalls->stalls[k], k);
         if (stalls->outside_count) {

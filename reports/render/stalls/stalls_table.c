@@ -10,6 +10,7 @@
 #include "reports/render/stalls/stalls_grid.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
+#include "reports/render/stalls/stalls_what_if.h"
 #include "reports/render/text/table.h"
 
 enum {
@@ -230,6 +231,34 @@ static void stalls_outside(struct table *table, const struct stalls *stalls, siz
                 rows_max < SIZE_MAX && rows_max > ROWS_MAX ? ROWS_MAX : rows_max);
 }
 
+// A line a question, behind what the job took.
+static void stalls_what_if(struct table *table, const struct stall_what_if *what_if)
+{
+    enum { QUESTION = 34, TIME = 10, CHANGE = 9 };
+    char *head = stalls_what_if_head(what_if);
+    if (!head)
+        return;
+    char *clean = screen_clean(head, table->utf8);
+    strbuf_add(&table->out, "\n");
+    screen_wrap(&table->out, clean, table->width, 0, 0);
+    for (int i = 0; i < STALLS_QUESTION_COUNT; i++) {
+        double ns = stalls_what_if_ns(what_if, (enum stalls_question)i);
+        if (!isfinite(ns))
+            continue;
+        char *question = stalls_what_if_question(what_if, (enum stalls_question)i), *time = stalls_text_time(ns),
+             *change = stalls_what_if_change(what_if, ns);
+        screen_pad(&table->out, question, QUESTION, false);
+        screen_pad(&table->out, time, TIME, true);
+        screen_pad(&table->out, change, CHANGE, true);
+        strbuf_add(&table->out, "\n");
+        free(question);
+        free(time);
+        free(change);
+    }
+    free(clean);
+    free(head);
+}
+
 static void stalls_section(struct table *table, const struct stalls_view *view, size_t i)
 {
     const struct stalls_shown *shown = &view->shown[i];
@@ -247,6 +276,7 @@ static void stalls_section(struct table *table, const struct stalls_view *view, 
     if (stalls->count)
         strbuf_add(&table->out, "\n");
     stalls_grid(table, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
+    stalls_what_if(table, &stalls->what_if);
     for (size_t k = view->details_from; k < stalls->count && k - view->details_from < view->details_max; k++)
         stalls_detail(table, stalls, k);
     if (view->path && stalls->count > view->details_max)

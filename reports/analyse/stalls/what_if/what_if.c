@@ -10,7 +10,7 @@
 #include "reports/analyse/stalls/what_if/what_if_comms.h"
 
 enum { WHAT_IF_STEPS_MIN = 5, WHAT_IF_WARM_MIN = 10 };
-static const double what_if_error_max = 0.05, what_if_odd_max = 0.1;
+static const double what_if_error_max = 0.05, what_if_odd_max = 0.2;
 
 // The first step is left out where there are many.
 static void what_if_steps(const struct trace *trace, struct what_if_steps *ret)
@@ -37,6 +37,17 @@ static void what_if_steps(const struct trace *trace, struct what_if_steps *ret)
             vector_push(ret->begins, ret->count, one->begin);
         first = false;
     }
+}
+
+// Without steps all that lies between the first collective and the last is one.
+static void what_if_whole(const struct ranks *ranks, struct what_if_steps *ret)
+{
+    const struct trace_window *window = &ranks->trace->windows[0];
+    int64_t begin = ranks->first_end > window->begin ? ranks->first_end : window->begin,
+            end = ranks->last_end < window->end ? ranks->last_end : window->end;
+    *ret = (struct what_if_steps){.rank = -1, .end = end};
+    if (ranks->first_end && begin < end)
+        vector_push(ret->begins, ret->count, begin);
 }
 
 // Each rank once, and all of them; on clocks that are known against each other.
@@ -128,19 +139,24 @@ void what_if_find(const struct ranks *ranks, const struct late_ranks *stragglers
         return;
     struct what_if_steps steps;
     struct what_if_comms comms = {.ranks = ranks, .steps = &steps};
-    what_if_steps(trace, &steps);
-    if (steps.count >= WHAT_IF_STEPS_MIN && (trace->nccl_count || trace->send_count))
+    ret->by_steps = trace->step_count > 0;
+    if (ret->by_steps)
+        what_if_steps(trace, &steps);
+    else
+        what_if_whole(ranks, &steps);
+    bool many = steps.count >= (ret->by_steps ? WHAT_IF_STEPS_MIN : 1);
+    if (many && (trace->nccl_count || trace->send_count))
         what_if_align_nccl(&comms);
-    else if (steps.count >= WHAT_IF_STEPS_MIN)
+    else if (many)
         what_if_align_waits(&comms);
-    if (!comms.group_count)
+    if (comms.group_count < (ret->by_steps ? steps.count / 2 + 1 : LATE_BLOCKS)) // it hardly waits, or most of it was not recorded
         ;
     else if (lost)
         ret->why_not = "events were lost while it was recorded: who waits for whom is not known";
-    else if ((double)comms.odd > what_if_odd_max * (double)comms.group_count)
+    else if (comms.odd > what_if_odd_max * comms.whole)
         ret->why_not = "what its ranks wait for does not end for all of them together, as in sends and receives, or in groups of some of them: it cannot "
                        "be aligned";
-    else if (comms.group_count * 2 >= steps.count) // else it hardly waits, or most of it was not recorded
+    else
         what_if_replay(&comms, stragglers, ret);
     free(comms.list);
     free(comms.stage_of);

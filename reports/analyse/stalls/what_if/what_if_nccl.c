@@ -183,6 +183,7 @@ void what_if_align_nccl(struct what_if_comms *comms)
                    list[first].to != list[first - 1].to;
         if (!nccl_complete(list, first, end)) {
             comms->odd++;
+            comms->whole++;
             comms->group_count++; // a number without members
             continue;
         }
@@ -192,6 +193,7 @@ void what_if_align_nccl(struct what_if_comms *comms)
                                                .exposed = nccl_exposed(ranks->trace, ranks->rows[list[i].row].process, list[i].begin, list[i].end),
                                                .stream = (uint32_t)streams - 1}));
         comms->group_count++;
+        comms->whole++;
     }
     comms->stream_count = streams;
     free(list);

@@ -8,7 +8,7 @@
 #include "common/containers/vector.h"
 #include "reports/analyse/stalls/what_if/what_if_comms.h"
 
-enum { WAITS_TOGETHER_NS = 2000000, WAITS_ODD_MAX = 1000 };
+enum { WAITS_TOGETHER_NS = 2000000, WAITS_GROUPS_FEW = 1000 };
 
 struct waits_one {
     int64_t end;
@@ -29,20 +29,19 @@ static int64_t waits_apart(const struct trace_window *a, const struct trace_wind
 }
 
 // The wait of `row` that goes with this one, which ends first of all that are left; NULL: it did not wait. next: behind those that are used.
-static const struct trace_window *waits_partner(const struct ranks *ranks, const size_t *next, size_t row, size_t first, bool *ret_odd)
+static const struct trace_window *waits_partner(const struct ranks *ranks, const size_t *next, size_t row, size_t first, int64_t *odd_ns)
 {
     size_t own_end = ranks->rows[first].wait_first + ranks->rows[first].wait_count, end = ranks->rows[row].wait_first + ranks->rows[row].wait_count;
     const struct trace_window *own = &ranks->waits[next[first]], *other = &ranks->waits[next[row]];
     if (next[row] == end || other->begin >= own->end)
         return NULL;
     const struct trace_window *later = next[first] + 1 < own_end ? own + 1 : NULL;
-    int64_t shorter = own->end - own->begin < other->end - other->begin ? own->end - own->begin : other->end - other->begin;
-    int64_t together = shorter / 2 > WAITS_TOGETHER_NS ? shorter / 2 : WAITS_TOGETHER_NS;
-    if (later && later->begin < other->end && waits_apart(other, later) < waits_apart(other, own)) {
-        *ret_odd |= own->end - other->begin > WAITS_TOGETHER_NS; // it has been waiting for the next one for longer than ranks leave this one apart
-        return NULL;
+    int64_t apart = waits_apart(other, own);
+    if (later && later->begin < other->end && waits_apart(other, later) < apart) {
+        apart = own->end - other->begin; // so long it has been waiting for the next one
+        other = NULL;
     }
-    *ret_odd |= waits_apart(other, own) > together;
+    *odd_ns = apart > WAITS_TOGETHER_NS && apart > *odd_ns ? apart : *odd_ns;
     return other;
 }
 
@@ -51,13 +50,15 @@ static void waits_group(struct what_if_comms *comms, size_t *next, int64_t *left
 {
     const struct ranks *ranks = comms->ranks;
     const struct trace_window *own = &ranks->waits[next[first]];
-    bool odd = false, guessed = false;
+    bool guessed = false;
+    int64_t odd_ns = 0, longest_ns = own->end - own->begin;
     for (size_t row = 0; row < ranks->row_count; row++) {
-        const struct trace_window *wait = row == first ? own : waits_partner(ranks, next, row, first, &odd);
+        const struct trace_window *wait = row == first ? own : waits_partner(ranks, next, row, first, &odd_ns);
         struct what_if_comm comm = {.row = (uint32_t)row, .group = (uint32_t)comms->group_count, .stream = (uint32_t)row};
         if (wait) {
             comm.begin = wait->begin;
             comm.end = wait->end;
+            longest_ns = wait->end - wait->begin > longest_ns ? wait->end - wait->begin : longest_ns;
         } else {
             size_t end = ranks->rows[row].wait_first + ranks->rows[row].wait_count;
             const struct trace_window *later = next[row] < end ? &ranks->waits[next[row]] : NULL;
@@ -65,7 +66,7 @@ static void waits_group(struct what_if_comms *comms, size_t *next, int64_t *left
             comm.begin = comm.end - comms->guess_ns;
             guessed = true;
         }
-        odd |= comm.end < left_ns[row];
+        odd_ns = left_ns[row] - comm.end > odd_ns ? left_ns[row] - comm.end : odd_ns;
         comm.begin = comm.begin > left_ns[row] ? comm.begin : left_ns[row];
         comm.end = comm.end > comm.begin ? comm.end : comm.begin;
         comm.exposed = comm.begin;
@@ -79,7 +80,8 @@ static void waits_group(struct what_if_comms *comms, size_t *next, int64_t *left
             next[row]++;
     }
     comms->group_count++;
-    comms->odd += odd;
+    comms->odd += (double)(odd_ns < longest_ns ? odd_ns : longest_ns);
+    comms->whole += (double)longest_ns;
     comms->guessed += guessed;
 }
 
@@ -98,7 +100,7 @@ void what_if_align_waits(struct what_if_comms *comms)
     }
     if (count)
         qsort(order, count, sizeof *order, waits_by_end);
-    for (size_t i = 0; i < count && (comms->odd < WAITS_ODD_MAX || comms->odd * 2 < comms->group_count); i++)
+    for (size_t i = 0; i < count && (comms->group_count < WAITS_GROUPS_FEW || comms->odd * 2 < comms->whole); i++)
         if (next[order[i].row] == order[i].index)
             waits_group(comms, next, left_ns, order[i].row);
     free(left_ns);

@@ -71,6 +71,9 @@ UP.parts.stalls = (workload, parent, id) => {
         const side = stall.side === "a" ? 0 : stall.side === "b" ? 1 : -1;
         into.append(UP.el("h4", {class: "stall-head"}, side < 0 ? null : UP.el("span", {class: "side side-" + stall.side, text: UP.sideName(side)}), " ", UP.clean(stall.answer).slice(0, 400)),
                     UP.clean(stall.watched).trim() ? UP.el("p", {class: "muted"}, UP.clean(stall.watched).slice(0, 400)) : "");
+        const whatIf = UP.list(stall.what_if).slice(0, 8).map(text => UP.clean(text).slice(0, 400));
+        if (whatIf.length)
+            into.append(UP.el("p", {text: whatIf[0]}), whatIf.length > 1 ? UP.el("ul", {}, whatIf.slice(1).map(text => UP.el("li", {text}))) : "");
         const scale = d3.max(UP.list(stall.items), item => UP.num(UP.object(item).total_ns) || 0) || 1;
         if (!UP.list(stall.items).length)
             return;

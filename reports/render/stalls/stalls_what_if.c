@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step would take if: in words, the same in the table, in Markdown and on the page; as JSON. Pure.
+#include <math.h>
+#include <stdlib.h>
+
+#include "reports/render/stalls/stalls_text.h"
+#include "reports/render/stalls/stalls_what_if.h"
+#include "reports/render/text/json_text.h"
+#include "reports/render/text/numbers.h"
+
+enum { WHAT_IF_CALM = 100 }; // what is not known is told where it is more than this part of a step
+
+double stalls_what_if_ns(const struct stall_what_if *what_if, enum stalls_question question)
+{
+    const double ns[STALLS_QUESTION_COUNT] = {what_if->without_stragglers_ns, what_if->even_ns, what_if->instant_ns, what_if->balanced_ns};
+    return what_if->known ? ns[question] : NAN;
+}
+
+char *stalls_what_if_question(const struct stall_what_if *what_if, enum stalls_question question)
+{
+    switch (question) {
+    case STALLS_QUESTION_STRAGGLERS:
+        if (what_if->stragglers > 1)
+            return xasprintf("without the %zu late ranks", what_if->stragglers);
+        return what_if->straggler < 0 ? xstrdup("without the late rank") : xasprintf("without the lateness of rank %d", (int)what_if->straggler);
+    case STALLS_QUESTION_EVEN:
+        return xstrdup("every rank as fast as the mean");
+    case STALLS_QUESTION_INSTANT:
+        return xstrdup("communication in no time");
+    default:
+        return xstrdup("stages with equal work");
+    }
+}
+
+static char *what_if_percent(double ns, double of)
+{
+    double percent = (ns / of - 1) * 100;
+    return xasprintf("%+.1f %%", fabs(percent) < 0.05 ? 0.0 : percent);
+}
+
+char *stalls_what_if_change(const struct stall_what_if *what_if, double ns)
+{
+    return what_if_percent(ns, what_if->replayed_ns);
+}
+
+char *stalls_what_if_head(const struct stall_what_if *what_if)
+{
+    if (what_if->why_not)
+        return xasprintf("What if: not known, for %s", what_if->why_not);
+    if (!what_if->known)
+        return NULL;
+    char number[NUMBERS_SIZE];
+    char *measured = stalls_text_time(what_if->measured_ns), *replayed = stalls_text_time(what_if->replayed_ns);
+    char *off = what_if_percent(what_if->replayed_ns, what_if->measured_ns), *unsure = stalls_text_time(what_if->unsure_ns);
+    struct strbuf out = {0};
+    if (what_if->by_steps)
+        strbuf_add(&out, "What if: a step took %s, in the mean of %s; replayed as it was %s, off by %s", measured,
+                   numbers_count(what_if->steps, number), replayed, off);
+    else
+        strbuf_add(&out, "What if: from its first collective to its last one the job took %s; replayed as it was %s, off by %s", measured, replayed, off);
+    if (what_if->unsure_ns * WHAT_IF_CALM > what_if->measured_ns)
+        strbuf_add(&out, "; give or take %s, as waits below the threshold are not recorded", unsure);
+    free(measured);
+    free(replayed);
+    free(off);
+    free(unsure);
+    return strbuf_take(&out);
+}
+
+static json_t *what_if_integer(double ns)
+{
+    return isfinite(ns) ? json_integer((json_int_t)llround(ns)) : json_null();
+}
+
+json_t *stalls_what_if_json(const struct stall_what_if *what_if)
+{
+    if (!what_if->known && !what_if->why_not)
+        return json_null();
+    json_t *item = json_object();
+    bool measured = what_if->measured_ns > 0;
+    json_object_set_new(item, "known", json_boolean(what_if->known));
+    json_object_set_new(item, "why_not", render_json_text(what_if->why_not));
+    json_object_set_new(item, "steps", what_if->by_steps && measured ? json_integer(what_if->steps) : json_null());
+    json_object_set_new(item, "measured_ns", what_if_integer(measured ? what_if->measured_ns : NAN));
+    json_object_set_new(item, "replayed_ns", what_if_integer(measured ? what_if->replayed_ns : NAN));
+    json_object_set_new(item, "without_stragglers_ns", what_if_integer(stalls_what_if_ns(what_if, STALLS_QUESTION_STRAGGLERS)));
+    json_object_set_new(item, "even_ns", what_if_integer(stalls_what_if_ns(what_if, STALLS_QUESTION_EVEN)));
+    json_object_set_new(item, "instant_ns", what_if_integer(stalls_what_if_ns(what_if, STALLS_QUESTION_INSTANT)));
+    json_object_set_new(item, "balanced_ns", what_if_integer(stalls_what_if_ns(what_if, STALLS_QUESTION_BALANCED)));
+    json_object_set_new(item, "unsure_ns", what_if_integer(measured ? what_if->unsure_ns : NAN));
+    return item;
+}
