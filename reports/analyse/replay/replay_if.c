@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The other durations that a job is replayed with. All of them go over the operations by kind and step, as replay.c has sorted them.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,7 +114,7 @@ bool replay_if_balanced(const struct replay *replay, int64_t *ret)
 
 struct if_excess {
     int64_t others, own; // the others' mean; what the rank took
-    uint32_t rank, op;
+    uint32_t rank, op, other_count;
 };
 
 static int if_by_rank(const void *left, const void *right)
@@ -124,17 +125,29 @@ static int if_by_rank(const void *left, const void *right)
     return (a->op > b->op) - (a->op < b->op);
 }
 
-// What one rank took in all steps of a kind.
+// How far the sorted values go down from their middle, but for the last twentieth.
+static int64_t if_spread(const int64_t *sorted, size_t count)
+{
+    enum { LOW_SHARE = 20 };
+    return if_middle(sorted, count) - sorted[count / LOW_SHARE];
+}
+
+// What one rank took in all steps of a kind. Its noise stays as far as the others have as much: what takes longer has more.
 static void if_like_others(const struct if_excess *list, size_t count, int64_t *values, int64_t *ret)
 {
-    enum { STEPS_LEAST = 8, LOW_SHARE = 20 };
+    enum { STEPS_LEAST = 8 };
+    for (size_t i = 0; i < count; i++)
+        values[i] = list[i].others;
+    qsort(values, count, sizeof *values, if_by_value);
+    int64_t most = (int64_t)((double)if_spread(values, count) * sqrt(list[0].other_count)); // of one of them: a mean's spread is less
     for (size_t i = 0; i < count; i++)
         values[i] = list[i].own - list[i].others;
     qsort(values, count, sizeof *values, if_by_value);
-    int64_t middle = if_middle(values, count), low = values[count / LOW_SHARE], off = middle > 0 ? middle : 0;
+    int64_t middle = if_middle(values, count), spread = if_spread(values, count), off = middle > 0 ? middle : 0;
+    spread = spread < most ? spread : most;
     for (size_t i = 0; i < count; i++) {
         int64_t rest = list[i].own - list[i].others - off;
-        rest = rest > middle - low ? middle - low : rest;
+        rest = rest > spread ? spread : rest < -spread && off ? -spread : rest;
         if (count < STEPS_LEAST)
             rest = 0;
         ret[list[i].op] = list[i].others + rest > 0 ? list[i].others + rest : 0;
@@ -156,7 +169,7 @@ static size_t if_collect(const struct replay *replay, const bool *ranks, size_t 
     for (size_t i = first; i < end && others; i++) {
         uint32_t op = replay->by_kind[i], rank = replay->job.ops[op].rank;
         if (ranks[rank] && !replay->job.ops[op].communicates)
-            list[count++] = (struct if_excess){(int64_t)(sum / (double)others + 0.5), replay->durations[op], rank, op};
+            list[count++] = (struct if_excess){(int64_t)(sum / (double)others + 0.5), replay->durations[op], rank, op, (uint32_t)others};
     }
     return count;
 }
