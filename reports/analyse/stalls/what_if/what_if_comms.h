@@ -15,6 +15,7 @@ struct what_if_steps {
 };
 
 struct what_if_comm {
+    int64_t ready; // what it depends on was done; at most begin
     int64_t begin, end;
     int64_t exposed; // since then it was all that held the rank up; end: the rank had other work
     uint32_t row, group;
@@ -36,6 +37,9 @@ struct what_if_comms {
 // Each fills list, in any order, and the counts.
 void what_if_align_waits(struct what_if_comms *comms);
 void what_if_align_nccl(struct what_if_comms *comms);
+
+// what_if_ready.c: of what stood in the queue of its stream, when it was ready. The list is by row and begin; steps: of each group.
+void what_if_ready(struct what_if_comms *comms, const uint32_t *steps);
 
 // what_if_graph.c
 struct what_if_graph {

@@ -40,6 +40,8 @@ static int graph_by_row(const void *left, const void *right)
     const struct what_if_comm *a = left, *b = right;
     if (a->row != b->row)
         return a->row < b->row ? -1 : 1;
+    if (a->ready != b->ready)
+        return a->ready < b->ready ? -1 : 1;
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
     return (a->group > b->group) - (a->group < b->group);
@@ -57,6 +59,7 @@ static void graph_cut(struct what_if_comms *comms)
         one.begin = one.begin < begin ? begin : one.begin;
         one.end = one.end > end ? end : one.end;
         one.exposed = one.exposed < one.begin ? one.begin : one.exposed > one.end ? one.end : one.exposed;
+        one.ready = one.begin;
         comms->list[kept++] = one;
     }
     comms->count = kept;
@@ -179,8 +182,8 @@ static uint32_t graph_kind(const struct graph_make *make, uint32_t row, uint32_t
 
 static void graph_comm(struct graph_make *make, struct graph_row *row, const struct what_if_comm *one, uint32_t step, uint32_t kind)
 {
-    int64_t stop = one->begin;
-    graph_ends(make, row, one->begin, step, kind, one->row);
+    int64_t stop = one->ready;
+    graph_ends(make, row, one->ready, step, kind, one->row);
     for (size_t i = 0; i < row->held_count; i++) // it waits for another one already
         stop = row->held[i].exposed < stop ? row->held[i].exposed : stop;
     graph_work(make, row, stop, step, kind, one->row);
@@ -227,6 +230,9 @@ void what_if_graph_make(struct what_if_comms *comms, struct what_if_graph *ret_g
     graph->dep_first[0] = 0;
     graph_cut(comms);
     uint32_t *steps = graph_group_steps(comms);
+    what_if_ready(comms, steps);
+    if (comms->count)
+        qsort(comms->list, comms->count, sizeof *comms->list, graph_by_row);
     graph_regular(&make, steps);
     make.before = xcalloc(comms->stream_count + 1, sizeof *make.before);
     memset(make.before, 0xff, (comms->stream_count + 1) * sizeof *make.before);
