@@ -170,6 +170,41 @@ TEST(nothing_is_asked_of_what_is_not_there)
     story_close(&job.story);
 }
 
+TEST(a_restart_leaves_ranks_that_are_there_twice)
+{
+    struct job job;
+    job_open(&job, 4, 4);
+    job_run(&job, &(struct work){.base = 10, .spread = 1, .late = 6, .transfer = 1.2});
+    int64_t again = story_process(&job.story, "target", 3001, 1000, "python3", "python3 ddp.py");
+    story_total(&job.story, story_leader(&job.story, again), STORY_WINDOW_MS * 0.4);
+    story_rank(&job.story, 3001, 1, 4);
+    CHECK(!job_ask(&job)->known);
+    story_close(&job.story);
+}
+
+TEST(what_no_clock_can_show)
+{
+    static const char *const damage[] = {
+        "UPDATE recorded_step SET dur_ns = 0", "UPDATE recorded_step SET begin_ns = 1 WHERE idx % 2", "UPDATE recording SET threshold_ns = -5000000",
+        "UPDATE recording SET threshold_ns = 9000000000000000", "UPDATE gap SET waking_ns = out_ns, in_ns = out_ns", "UPDATE gap SET out_ns = 1 WHERE id % 9 = 0",
+        "UPDATE gap SET in_ns = waking_ns + 4000000000 WHERE id % 7 = 0", "UPDATE recorded_step SET rank = 1023 - rank", "UPDATE recorded_step SET rank = -7 - rank",
+        "UPDATE gap SET thread_id = (SELECT min(thread_id) FROM gap)"};
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        struct job job;
+        struct error err = {0};
+        struct stalls *stalls = NULL;
+        job_open(&job, 4, 4);
+        job_run(&job, &(struct work){.base = 10, .spread = 1, .late = 6, .transfer = 1.2});
+        story_sql(&job.story, damage[i]);
+        int rc = stalls_analyse(job.story.store, NULL, &stalls, &err); // refused in words, or no answer, or one that is sound
+        CHECK(rc == 0 ? stalls != NULL : err.text[0] != 0);
+        const struct stall_what_if *what_if = rc == 0 ? &stalls->what_if : &(struct stall_what_if){0};
+        CHECK(!what_if->known || (what_if->instant_ns >= 0 && what_if->even_ns >= 0 && what_if->replayed_ns <= what_if->measured_ns * 1.05));
+        stalls_free(stalls);
+        story_close(&job.story);
+    }
+}
+
 TEST(without_steps_all_of_it_is_one)
 {
     struct job job;

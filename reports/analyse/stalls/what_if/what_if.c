@@ -149,13 +149,17 @@ void what_if_find(const struct ranks *ranks, const struct late_ranks *stragglers
         what_if_align_nccl(&comms);
     else if (many)
         what_if_align_waits(&comms);
+    while (comms.until_ns && steps.count > 1 && steps.end > comms.until_ns)
+        steps.end = steps.begins[--steps.count];
+    if (comms.until_ns && steps.end > comms.until_ns)
+        steps.end = comms.until_ns;
     if (comms.group_count < (ret->by_steps ? steps.count / 2 + 1 : LATE_BLOCKS)) // it hardly waits, or most of it was not recorded
         ;
     else if (lost)
         ret->why_not = "events were lost while it was recorded: who waits for whom is not known";
     else if (comms.odd > what_if_odd_max * comms.whole)
-        ret->why_not = "what its ranks wait for does not end for all of them together, as in sends and receives, or in groups of some of them: it cannot "
-                       "be aligned";
+        ret->why_not = "what its ranks wait for does not end for all of them together (sends and receives, groups of some of them, clocks of nodes "
+                       "that differ), and cannot be aligned";
     else
         what_if_replay(&comms, stragglers, ret);
     free(comms.list);

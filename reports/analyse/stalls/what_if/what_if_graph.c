@@ -89,29 +89,34 @@ static uint32_t *graph_group_steps(const struct what_if_comms *comms)
     return steps;
 }
 
-// How many communications of the first row most steps have: do they, in four of five?
+// Do four of five steps have as many communications of the first row? Of a pipeline, whose stages have orders of their own, that is taken for
+// granted, unless there are too many places in a step.
 static void graph_regular(struct graph_make *make, const uint32_t *steps)
 {
-    const struct what_if_comms *comms = make->comms;
-    uint32_t *counts = xcalloc(comms->steps->count + 1, sizeof *counts), row = UINT32_MAX;
+    enum { KINDS_FEW = 1 << 20 };
+    struct what_if_comms *comms = make->comms;
+    uint32_t place = 0;
     size_t best = 0;
     for (size_t i = 0; i < comms->count; i++) {
-        const struct what_if_comm *one = &comms->list[i];
-        if (one->row != row)
-            memset(counts, 0, comms->steps->count * sizeof *counts);
-        row = one->row;
-        counts[steps[one->group]]++;
-        make->places = counts[steps[one->group]] > make->places ? counts[steps[one->group]] : make->places;
+        const struct what_if_comm *one = &comms->list[i], *last = i ? one - 1 : one;
+        place = one->row == last->row && steps[one->group] == steps[last->group] ? place + 1 : 1;
+        make->places = place > make->places ? place : make->places;
     }
-    memset(counts, 0, comms->steps->count * sizeof *counts);
-    for (size_t i = 0; i < comms->count && comms->list[i].row == comms->list[0].row; i++)
-        counts[steps[comms->list[i].group]]++;
-    uint32_t *times = xcalloc(make->places + 2, sizeof *times);
-    for (size_t i = 0; i < comms->steps->count; i++)
-        best = ++times[counts[i]] > best ? times[counts[i]] : best;
-    make->regular = best * 5 >= comms->steps->count * 4;
+    uint32_t *times = xcalloc((size_t)make->places + 2, sizeof *times);
+    for (size_t first = 0, end; first < comms->count && comms->list[first].row == comms->list[0].row; first = end) {
+        for (end = first + 1; end < comms->count && comms->list[end].row == comms->list[first].row &&
+                              steps[comms->list[end].group] == steps[comms->list[first].group];
+             end++)
+            ;
+        best = ++times[end - first] > best ? times[end - first] : best;
+    }
+    if (comms->stage_of && comms->stage_count * ((size_t)make->places + 1) > KINDS_FEW) {
+        free(comms->stage_of);
+        comms->stage_of = NULL;
+        comms->stage_count = 0;
+    }
+    make->regular = comms->stage_of || best * 5 >= comms->steps->count * 4;
     free(times);
-    free(counts);
 }
 
 static uint32_t graph_op(struct graph_make *make, struct replay_op op)

@@ -4,11 +4,15 @@
 // does not hold (sends and receives, groups of some ranks) waits of others go on over the end of one: such groups are counted as odd.
 #include <stdlib.h>
 
-#include "common/strings.h"
 #include "common/containers/vector.h"
+#include "common/strings.h"
 #include "reports/analyse/stalls/what_if/what_if_comms.h"
 
-enum { WAITS_TOGETHER_NS = 2000000, WAITS_GROUPS_FEW = 1000 };
+enum {
+    WAITS_TOGETHER_NS = 2000000,
+    WAITS_GROUPS_FEW = 1000,
+    WAITS_MAX = 1 << 20, // communications, which take some 350 bytes each until they are replayed: 1,024 ranks x 1,024 collectives
+};
 
 struct waits_one {
     int64_t end;
@@ -91,7 +95,7 @@ void what_if_align_waits(struct what_if_comms *comms)
     struct waits_one *order = xcalloc(ranks->wait_count + 1, sizeof *order);
     size_t *next = xcalloc(ranks->row_count + 1, sizeof *next), count = 0;
     int64_t *left_ns = xcalloc(ranks->row_count + 1, sizeof *left_ns);
-    comms->guess_ns = ranks->trace->threshold_ns / 2;
+    comms->guess_ns = ranks->trace->threshold_ns > 0 ? ranks->trace->threshold_ns / 2 : 0;
     comms->stream_count = ranks->row_count;
     for (size_t row = 0; row < ranks->row_count; row++) {
         next[row] = ranks->rows[row].wait_first;
@@ -101,7 +105,9 @@ void what_if_align_waits(struct what_if_comms *comms)
     if (count)
         qsort(order, count, sizeof *order, waits_by_end);
     for (size_t i = 0; i < count && (comms->group_count < WAITS_GROUPS_FEW || comms->odd * 2 < comms->whole); i++)
-        if (next[order[i].row] == order[i].index)
+        if (comms->count + ranks->row_count > WAITS_MAX)
+            comms->until_ns = comms->until_ns ? comms->until_ns : order[i].end;
+        else if (next[order[i].row] == order[i].index)
             waits_group(comms, next, left_ns, order[i].row);
     free(left_ns);
     free(next);
