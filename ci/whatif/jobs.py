@@ -199,6 +199,7 @@ HEAVY, EVEN, LIGHT = [3.0, 3.0, 3.0, 5.0], [3.5] * 4, [3.0] * 4
 CASES = [  # what, ranks, the question, the job with what slows it down, the job without
     ("data parallel, waits on the host: one late by 8 ms", 2, "without_stragglers_ns", lambda s, n: data_parallel(s, n, True, late=lambda _: 8.0), lambda s, n: data_parallel(s, n, True)),
     ("the same", 4, "without_stragglers_ns", lambda s, n: data_parallel(s, n, True, late=lambda _: 8.0), lambda s, n: data_parallel(s, n, True)),
+    ("the same, with a transfer of 0.4 ms: below the threshold", 4, "without_stragglers_ns", lambda s, n: data_parallel(s, n, True, late=lambda _: 8.0, transfer=0.4), lambda s, n: data_parallel(s, n, True, transfer=0.4)),
     ("late by 60 ms in each tenth step", 4, "without_stragglers_ns", lambda s, n: data_parallel(s, n, True, late=every), lambda s, n: data_parallel(s, n, True)),
     ("a slow link", 4, "instant_ns", lambda s, n: data_parallel(s, n, True, transfer=20.0), lambda s, n: data_parallel(s, n, True, transfer=0)),
     ("data parallel, NCCL: one GPU takes 15 % longer", 8, "without_stragglers_ns", lambda s, n: data_parallel(s, n, False, slow=1.15), lambda s, n: data_parallel(s, n, False)),
