@@ -5,6 +5,7 @@ recorder and NCCL's plugin would have; then it is simulated again, with other no
 second one takes.
 
     python3 ci/whatif/jobs.py [--seeds 3] [--steps 200]       a table, in Markdown; exit 1 above 1 % in the median or 4 % at p90
+    python3 ci/whatif/jobs.py --heavy [--steps 1000]          with noise that has a long tail; no limit
     python3 ci/whatif/jobs.py --size 1024 [--steps 200]       time and memory of `upgate stalls` over so many ranks"""
 import argparse
 import json
@@ -27,13 +28,16 @@ TARGET_MEDIAN, TARGET_P90 = 1.0, 4.0  # per cent
 
 class Sim:
     """What happened to each rank. Times are ms."""
+    heavy = False  # noise of 8 %, and each fiftieth piece of work takes twice as long in the mean
 
     def __init__(self, ranks, seed):
         self.ranks, self.rng = ranks, random.Random(seed)
         self.waits, self.nccl, self.busy, self.steps, self.numbers = [], [], [], [], {}
 
     def draw(self, ms, spread=0.03):
-        return ms * max(0.5, self.rng.gauss(1, spread))
+        if not self.heavy:
+            return ms * max(0.5, self.rng.gauss(1, spread))
+        return ms * (max(0.5, self.rng.gauss(1, 0.08)) + (self.rng.expovariate(1) if self.rng.random() < 0.02 else 0))
 
     def work(self, rank, begin, ms):
         self.busy.append((rank, begin, begin + ms))
@@ -241,7 +245,7 @@ def table(seeds, steps):
                                                                ", ".join("%+.2f %%" % value for value in off) or "-"))
     median, high = quantile(errors, 0.5), quantile(errors, 0.9)
     print("\n%d answers, off by %.2f %% in the median, %.2f %% at p90, %.2f %% at most; none in %d" % (len(errors), median, high, max(errors), silent))
-    return int(median > TARGET_MEDIAN or high > TARGET_P90 or silent > 0)
+    return int(silent > 0 or (not Sim.heavy and (median > TARGET_MEDIAN or high > TARGET_P90)))
 
 
 def size(ranks, steps):
@@ -264,7 +268,9 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--size", type=int)
+    parser.add_argument("--heavy", action="store_true")
     args = parser.parse_args()
+    Sim.heavy = args.heavy
     return size(args.size, args.steps) if args.size else table(args.seeds, args.steps)
 
 

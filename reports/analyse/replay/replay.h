@@ -53,9 +53,8 @@ void replay_run(const struct replay *replay, const int64_t *durations, bool dela
 
 // Each computation takes the mean of its kind in its step, over all ranks.
 void replay_if_even(const struct replay *replay, int64_t *ret);
-// The ranks ([rank_count]) are like the others. What they took longer than the others' mean in a step is taken off by its median over the steps
-// of a kind, so that their noise stays, but no more of it than there is on its lower side, nor than one of the others has; of kinds with few steps
-// the others' mean stays.
+// The ranks ([rank_count]) are like the others: over the steps of a kind the noise of the others, in the order of what each took beyond the
+// others' mean, in place of it. Of kinds that they are not longer in they keep what they took; of kinds with few steps they get the mean.
 void replay_if_without(const struct replay *replay, const bool *ranks, int64_t *ret);
 // No communication takes time: the ranks wait for each other only.
 void replay_if_instant(const struct replay *replay, int64_t *ret);

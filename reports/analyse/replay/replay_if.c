@@ -112,88 +112,128 @@ bool replay_if_balanced(const struct replay *replay, int64_t *ret)
 
 // ---- without the late ones ----
 
-struct if_excess {
-    int64_t others, own; // the others' mean; what the rank took
-    uint32_t rank, op, other_count;
+// An operation of one kind: of a late rank, or of one of the others.
+struct if_one {
+    int64_t value;  // what it is ordered by: beyond the others' mean of its step; where there is one other rank only, all of it
+    int64_t others; // their mean
+    uint32_t rank, op;
+};
+
+struct if_kind {
+    struct if_one *late, *others;
+    size_t late_count, other_count;
+    bool alone; // there is one other rank
 };
 
 static int if_by_rank(const void *left, const void *right)
 {
-    const struct if_excess *a = left, *b = right;
+    const struct if_one *a = left, *b = right;
     if (a->rank != b->rank)
         return a->rank < b->rank ? -1 : 1;
+    if (a->value != b->value)
+        return a->value < b->value ? -1 : 1;
     return (a->op > b->op) - (a->op < b->op);
 }
 
-// How far the sorted values go down from their middle, but for the last twentieth.
-static int64_t if_spread(const int64_t *sorted, size_t count)
+static int if_by_one(const void *left, const void *right)
 {
-    enum { LOW_SHARE = 20 };
-    return if_middle(sorted, count) - sorted[count / LOW_SHARE];
+    const struct if_one *a = left, *b = right;
+    return (a->value > b->value) - (a->value < b->value);
 }
 
-// What one rank took in all steps of a kind. Its noise stays as far as the others have as much: what takes longer has more.
-static void if_like_others(const struct if_excess *list, size_t count, int64_t *values, int64_t *ret)
+static size_t if_rank_end(const struct if_one *list, size_t first, size_t count)
 {
-    enum { STEPS_LEAST = 8 };
-    for (size_t i = 0; i < count; i++)
-        values[i] = list[i].others;
-    qsort(values, count, sizeof *values, if_by_value);
-    int64_t most = (int64_t)((double)if_spread(values, count) * sqrt(list[0].other_count)); // of one of them: a mean's spread is less
-    for (size_t i = 0; i < count; i++)
-        values[i] = list[i].own - list[i].others;
-    qsort(values, count, sizeof *values, if_by_value);
-    int64_t middle = if_middle(values, count), spread = if_spread(values, count), off = middle > 0 ? middle : 0;
-    spread = spread < most ? spread : most;
-    for (size_t i = 0; i < count; i++) {
-        int64_t rest = list[i].own - list[i].others - off;
-        rest = rest > spread ? spread : rest < -spread && off ? -spread : rest;
-        if (count < STEPS_LEAST)
-            rest = 0;
-        ret[list[i].op] = list[i].others + rest > 0 ? list[i].others + rest : 0;
-    }
+    size_t end = first + 1;
+    while (end < count && list[end].rank == list[first].rank)
+        end++;
+    return end;
 }
 
-// The masked ones of by_kind[first, end), which are of one step, behind what `list` has.
-static size_t if_collect(const struct replay *replay, const bool *ranks, size_t first, size_t end, struct if_excess *list, size_t count)
+// by_kind[first, end), which are of one step.
+static void if_collect(const struct replay *replay, const bool *ranks, size_t first, size_t end, struct if_kind *kind)
 {
     double sum = 0;
-    size_t others = 0;
+    size_t count = 0;
     for (size_t i = first; i < end; i++) {
         uint32_t op = replay->by_kind[i];
         if (!ranks[replay->job.ops[op].rank] && !replay->job.ops[op].communicates) {
             sum += (double)replay->durations[op];
-            others++;
+            count++;
         }
     }
-    for (size_t i = first; i < end && others; i++) {
+    if (!count)
+        return;
+    int64_t mean = (int64_t)(sum / (double)count + 0.5);
+    // What one of the others is off their mean varies less than what a rank apart from them would be.
+    double more = count > 1 ? sqrt((double)(count + 1) / (double)(count - 1)) : 0;
+    kind->alone |= count == 1;
+    for (size_t i = first; i < end; i++) {
         uint32_t op = replay->by_kind[i], rank = replay->job.ops[op].rank;
-        if (ranks[rank] && !replay->job.ops[op].communicates)
-            list[count++] = (struct if_excess){(int64_t)(sum / (double)others + 0.5), replay->durations[op], rank, op, (uint32_t)others};
+        if (replay->job.ops[op].communicates)
+            continue;
+        int64_t off = replay->durations[op] - mean;
+        if (ranks[rank])
+            kind->late[kind->late_count++] = (struct if_one){off, mean, rank, op};
+        else
+            kind->others[kind->other_count++] = (struct if_one){(int64_t)((double)off * more), mean, rank, op};
     }
-    return count;
+}
+
+// The others' noise, sorted: what is usual for each of them is none.
+static void if_noise(const struct replay *replay, struct if_kind *kind)
+{
+    for (size_t i = 0; i < kind->other_count && kind->alone; i++)
+        kind->others[i].value = replay->durations[kind->others[i].op];
+    for (size_t i = 0; i < kind->late_count && kind->alone; i++)
+        kind->late[i].value = replay->durations[kind->late[i].op];
+    qsort(kind->others, kind->other_count, sizeof *kind->others, if_by_rank);
+    for (size_t first = 0, end; first < kind->other_count && !kind->alone; first = end) {
+        end = if_rank_end(kind->others, first, kind->other_count);
+        int64_t usual = kind->others[first + (end - first) / 2].value;
+        for (size_t i = first; i < end; i++)
+            kind->others[i].value -= usual;
+    }
+    qsort(kind->others, kind->other_count, sizeof *kind->others, if_by_one);
+}
+
+// One late rank's operations of a kind, by value: the least one gets the least of the others' noise, and so on.
+static void if_like_others(const struct replay *replay, const struct if_kind *kind, size_t first, size_t end, int64_t *ret)
+{
+    enum { STEPS_LEAST = 8 };
+    size_t count = end - first;
+    double beyond = 0;
+    for (size_t i = first; i < end; i++)
+        beyond += (double)(replay->durations[kind->late[i].op] - kind->late[i].others);
+    for (size_t i = first; i < end && beyond > 0; i++) {
+        const struct if_one *one = &kind->late[i];
+        int64_t noise = kind->others[(2 * (i - first) + 1) * kind->other_count / (2 * count)].value;
+        int64_t like = count < STEPS_LEAST ? one->others : kind->alone ? noise : one->others + noise;
+        ret[one->op] = like > 0 ? like : 0;
+    }
 }
 
 void replay_if_without(const struct replay *replay, const bool *ranks, int64_t *ret)
 {
-    struct if_excess *list = xcalloc(replay->job.op_count + 1, sizeof *list);
-    int64_t *values = xcalloc(replay->job.op_count + 1, sizeof *values);
+    struct if_kind kind = {.late = xcalloc(replay->job.op_count + 1, sizeof *kind.late),
+                           .others = xcalloc(replay->job.op_count + 1, sizeof *kind.others)};
     if_measured(replay, ret);
     for (size_t first = 0, end; first < replay->job.op_count; first = end) {
-        size_t count = 0;
+        kind.late_count = kind.other_count = 0;
+        kind.alone = false;
         end = if_run(replay, first, false);
         for (size_t step = first, step_end; step < end; step = step_end) {
             step_end = if_run(replay, step, true);
-            count = if_collect(replay, ranks, step, step_end, list, count);
+            if_collect(replay, ranks, step, step_end, &kind);
         }
-        if (count)
-            qsort(list, count, sizeof *list, if_by_rank);
-        for (size_t one = 0, behind; one < count; one = behind) {
-            for (behind = one; behind < count && list[behind].rank == list[one].rank; behind++)
-                ;
-            if_like_others(&list[one], behind - one, values, ret);
+        if (!kind.late_count)
+            continue;
+        if_noise(replay, &kind);
+        qsort(kind.late, kind.late_count, sizeof *kind.late, if_by_rank);
+        for (size_t one = 0, behind; one < kind.late_count; one = behind) {
+            behind = if_rank_end(kind.late, one, kind.late_count);
+            if_like_others(replay, &kind, one, behind, ret);
         }
     }
-    free(values);
-    free(list);
+    free(kind.late);
+    free(kind.others);
 }
