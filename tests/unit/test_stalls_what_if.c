@@ -309,6 +309,67 @@ TEST(nccl_says_who_came_when)
     story_close(&job.story);
 }
 
+static void job_gpus(struct job *job)
+{
+    for (int i = 0; i < job->ranks; i++) {
+        struct error err = {0};
+        CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (?, ?, 0, 1, 7)", "ii",
+                             (int64_t)i + 1, job->process[i]), 0);
+        CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_work (id, kind, stream_id) VALUES (?, 0, ?)", "ii", (int64_t)i + 1, (int64_t)i + 1), 0);
+    }
+}
+
+static double job_gpu_works(struct job *job, int rank, double begin, double ms)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)", "iii", story_ns(begin),
+                         (int64_t)(ms * 1e6), (int64_t)rank + 1), 0);
+    return begin + ms;
+}
+
+// Four parts of a backward pass, and behind each its gradients are reduced while the next one runs; the optimizer waits for the last.
+static double job_overlaps(struct job *job, double slow)
+{
+    double at[RANKS_MOST], now = 5, second = 0;
+    for (int step = 0; step < 250; step++) {
+        double free_ms = now, end = 0;
+        second = step == 1 ? now : second;
+        for (int i = 0; i < job->ranks; i++)
+            at[i] = now;
+        for (int part = 0; part < 4; part++) {
+            double last = 0;
+            for (int i = 0; i < job->ranks; i++) {
+                at[i] = job_gpu_works(job, i, at[i], 4 * (i == 1 ? slow : 1));
+                last = at[i] > last ? at[i] : last;
+            }
+            last = (last > free_ms ? last : free_ms) + 3.5;
+            for (int i = 0; i < job->ranks; i++)
+                job_nccl(job, i, -1, "AllReduce", 77, 4 * step + part, at[i] > free_ms ? at[i] : free_ms, last);
+            free_ms = last;
+        }
+        for (int i = 0; i < job->ranks; i++) {
+            end = job_gpu_works(job, i, free_ms, 1);
+            job_step_row(job, i, step, now, end);
+        }
+        now = end;
+    }
+    return (now - second) / 249;
+}
+
+TEST(what_stood_in_a_queue_was_ready_before)
+{
+    struct job job;
+    job_open(&job, 4, 4);
+    job_gpus(&job);
+    CHECK_DBL(job_overlaps(&job, 1.5), 4 * 6 + 3.5 + 1, 1e-6); // the late rank's four parts, then the last bucket and the optimizer
+    const struct stall_what_if *what_if = job_ask(&job);
+    CHECK(what_if->known);
+    CHECK_DBL(what_if->replayed_ns / 1e6, 28.5, 0.01);
+    CHECK_DBL(what_if->without_stragglers_ns / 1e6, 4 * 4 + 3.5 + 1, 0.1);
+    CHECK_DBL(what_if->instant_ns / 1e6, 4 * 6 + 1, 0.1); // but for the last bucket it is hidden
+    story_close(&job.story);
+}
+
 // Stages 0 to 2 hand four batches on and back; stage 2 works twice as long. GPipe: all forward passes, then all backward passes.
 TEST(stages_of_a_pipeline_are_found_and_balanced)
 {
