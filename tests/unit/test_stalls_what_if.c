@@ -404,6 +404,25 @@ TEST(stages_of_a_pipeline_are_found_and_balanced)
     story_close(&job.story);
 }
 
+TEST(many_collectives_at_once_and_behind_each_other)
+{
+    enum { MANY = 20000 };
+    for (int at_once = 0; at_once < 2; at_once++) { // of all that look at each other, 4e8 would be looked at
+        struct job job;
+        job_open(&job, 2, 2);
+        for (int i = 0; i < MANY; i++)
+            for (int rank = 0; rank < 2; rank++) {
+                double at = 100 + (at_once ? 0 : i * 0.1);
+                job_nccl(&job, rank, -1, "AllReduce", 77, i, at, at_once ? 3000 : at + 0.1);
+            }
+        const struct stall_what_if *what_if = job_ask(&job);
+        CHECK(what_if->known || at_once);
+        CHECK(!what_if->known || fabs(what_if->replayed_ns / what_if->measured_ns - 1) < 0.05);
+        CHECK(at_once || what_if->instant_ns < what_if->measured_ns * 0.01);
+        story_close(&job.story);
+    }
+}
+
 TEST(a_collective_that_one_rank_never_entered)
 {
     struct job job; // each fourth one lacks a member

@@ -11,6 +11,11 @@
 #include "common/strings.h"
 #include "reports/analyse/stalls/what_if/what_if_comms.h"
 
+enum {
+    GRAPH_HELD_MAX = 64, // at a time by one rank; more are taken for hidden: each is looked at again for each that begins
+    GRAPH_ENDED_MAX = 4  // before they are joined into one: each is a dependency of all that begins before the next work
+};
+
 struct graph_held { // a communication that has begun, and will hold the rank up
     int64_t exposed, end;
     uint32_t op;
@@ -145,6 +150,17 @@ static void graph_deps(struct graph_make *make, const struct graph_row *row)
         graph_dep(make, row->ended[i]);
 }
 
+// What has ended becomes one operation, which takes no time.
+static void graph_join(struct graph_make *make, struct graph_row *row, uint32_t step, uint32_t kind, uint32_t rank)
+{
+    if (row->ended_count < GRAPH_ENDED_MAX)
+        return;
+    uint32_t op = graph_op(make, (struct replay_op){row->now, row->now, rank, step, kind + 1, REPLAY_NONE, true});
+    graph_deps(make, row);
+    row->ended_count = 0;
+    row->last = op;
+}
+
 // The rank works until `end`; what comes next has this place in this step.
 static void graph_work(struct graph_make *make, struct graph_row *row, int64_t end, uint32_t step, uint32_t kind, uint32_t rank)
 {
@@ -175,6 +191,7 @@ static void graph_ends(struct graph_make *make, struct graph_row *row, int64_t u
         row->now = one.end > row->now ? one.end : row->now;
         vector_push(row->ended, row->ended_count, one.op);
         row->held[first] = row->held[--row->held_count];
+        graph_join(make, row, step, kind, rank);
     }
 }
 
@@ -199,7 +216,8 @@ static void graph_comm(struct graph_make *make, struct graph_row *row, const str
         graph_dep(make, *before);
     *before = op;
     struct graph_held held = {one->exposed, one->end, op};
-    if (one->exposed < one->end || (one->begin == one->end && one->exposed == one->begin)) {
+    bool holds = one->exposed < one->end || (one->begin == one->end && one->exposed == one->begin);
+    if (holds && row->held_count < GRAPH_HELD_MAX) {
         vector_push(row->held, row->held_count, held);
     } else if (row->hidden.op == REPLAY_NONE || one->end >= row->hidden.end) {
         row->hidden = held;

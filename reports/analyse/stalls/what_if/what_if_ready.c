@@ -7,7 +7,10 @@
 #include "common/strings.h"
 #include "reports/analyse/stalls/what_if/what_if_comms.h"
 
-enum { READY_QUEUE_NS = 20000 }; // between two kernels of a queue
+enum {
+    READY_QUEUE_NS = 20000, // between two kernels of a queue
+    READY_STEP_MAX = 4096   // communications of a step and rank, which are gone over for each of them
+};
 
 struct ready {
     struct what_if_comms *comms;
@@ -52,7 +55,7 @@ static void ready_step(struct ready *ready, size_t first, size_t end, bool put)
     bool before = first && list[first - 1].row == list[first].row;
     int64_t from = before ? list[first - 1].end : ready->comms->steps->begins[0], last = list[end - 1].exposed;
     int64_t all = ready_work(list, first, end, from, last);
-    for (size_t i = first; i < end && all > 0; i++) {
+    for (size_t i = first; i < end && all > 0 && end - first <= READY_STEP_MAX; i++) {
         uint32_t group = list[i].group;
         if (!put && !ready->queued[i]) {
             ready->sum[group] += (double)ready_work(list, first, end, from, list[i].begin) / (double)all;
