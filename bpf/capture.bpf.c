@@ -6,6 +6,7 @@
 #include "bpf/common.bpf.h"
 #include "bpf/facts.bpf.h"
 #include "bpf/facts_memory.bpf.h"
+#include "bpf/faults.bpf.h"
 #include "bpf/locks.bpf.h"
 #include "bpf/python.bpf.h"
 #include "bpf/samples.bpf.h"

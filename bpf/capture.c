@@ -30,6 +30,8 @@ static uint64_t user_stack_ns(const struct ug_head *head)
 {
     if (head->kind == UG_EVENT_SAMPLE)
         return ((const struct ug_sample *)head)->at_ns;
+    if (head->kind == UG_EVENT_FAULT)
+        return ((const struct ug_fault *)head)->at_ns;
     return head->kind == UG_EVENT_GAP ? ((const struct ug_gap *)head)->out_ns : 0;
 }
 
@@ -95,6 +97,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
     capture->on_mapping = opts->on_mapping;
     capture->threshold_ns = opts->threshold_ns;
     capture->sample_hz = opts->sample_hz;
+    capture->faults = opts->faults;
     capture->ring_bytes = ring_bytes;
     capture->no_children = opts->no_children;
     capture->prompt = opts->prompt;

@@ -15,6 +15,7 @@ struct ring_buffer;
 enum {
     CAPTURE_MISSING_MAX = 64,
     CAPTURE_PROGRAMS_MAX = 64,
+    CAPTURE_FAULT_PERIOD = 8, // a huge page is one fault: of 64 MiB that is touched by them four ticks come
     CAPTURE_KEPT_MAX = 8192, // threads of the target on PREEMPT_RT: 18 MB
 };
 
@@ -26,6 +27,7 @@ enum source_id {
     SOURCE_LOCKS,
     SOURCE_OWNERS,
     SOURCE_SAMPLES,
+    SOURCE_FAULTS,
     SOURCE_STACKS,
     SOURCE_CONTEXT,
     SOURCE_MAPPINGS,
@@ -71,14 +73,14 @@ struct capture {
     int poll_count;
     struct bpf_link *links[CAPTURE_PROGRAMS_MAX]; // tracepoints
     size_t link_count;
-    struct bpf_link **ticks; // one a CPU
+    struct bpf_link **ticks; // one a CPU and event
     size_t tick_count;
     struct bpf_link *iterator;
     struct mapping_rings *mappings; // NULL: not wanted, or not to be had
     int64_t threshold_ns;
     uint32_t sample_hz;
     size_t ring_bytes;
-    bool no_children, prompt, detached;
+    bool faults, no_children, prompt, detached;
     char *cgroup;
     int64_t cgroup_read_ns;     // when its processes were read last
     struct code_range *tracing; // functions of tracepoints, in order

@@ -159,7 +159,7 @@ static bool unwinds(const char *program)
 {
     enum source_id id = source_of_program(program);
 
-    return id == SOURCE_SCHED || id == SOURCE_SAMPLES;
+    return id == SOURCE_SCHED || id == SOURCE_SAMPLES || id == SOURCE_FAULTS;
 }
 
 // One try, without the programs that were refused before.
@@ -249,28 +249,27 @@ int capture_load(struct capture *capture, struct error *err)
     return operational(status, err);
 }
 
-static int open_tick(uint32_t hz, int cpu)
+static int open_event(uint64_t config, uint64_t period, int cpu)
 {
     struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE,
                                    .size = sizeof(attr),
-                                   .config = PERF_COUNT_SW_CPU_CLOCK,
-                                   .sample_period = 1000000000 / hz};
+                                   .config = config,
+                                   .sample_period = period};
 
     return (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-// The sampler on every CPU; one that is offline is passed over.
-static void attach_ticks(struct capture *capture)
+// A program at one of perf's events on every CPU; one that is offline is passed over.
+static void attach_event(struct capture *capture, struct bpf_program *program, uint64_t config, uint64_t period)
 {
-    struct bpf_program *program = capture->skeleton->progs.sample_tick;
     long cpus = sysconf(_SC_NPROCESSORS_CONF);
     int failed = 0;
 
-    if (!capture->sample_hz || !bpf_program__autoload(program))
+    if (!bpf_program__autoload(program))
         return;
-    capture->ticks = xcalloc((size_t)cpus, sizeof(*capture->ticks));
+    capture->ticks = xrealloc(capture->ticks, (capture->tick_count + (size_t)cpus) * sizeof(*capture->ticks));
     for (long cpu = 0; cpu < cpus; cpu++) {
-        int fd = open_tick(capture->sample_hz, (int)cpu);
+        int fd = open_event(config, period, (int)cpu);
         struct bpf_link *link = fd < 0 ? NULL : bpf_program__attach_perf_event(program, fd);
 
         if (link) {
@@ -283,10 +282,15 @@ static void attach_ticks(struct capture *capture)
             close(fd);
     }
     if (failed)
-        capture_lack(capture, SOURCE_SAMPLES, "perf_event_open: %s%s", strerror(failed),
+        capture_lack(capture, source_of_program(bpf_program__name(program)), "perf_event_open: %s%s", strerror(failed),
                      failed == EACCES || failed == EPERM
                          ? " (kernel.perf_event_paranoid, or no CAP_PERFMON)"
                          : "");
+}
+
+static bool is_of_event(const struct capture *capture, const struct bpf_program *program)
+{
+    return program == capture->skeleton->progs.sample_tick || program == capture->skeleton->progs.fault_tick;
 }
 
 int capture_attach(struct capture *capture, struct error *err)
@@ -299,7 +303,7 @@ int capture_attach(struct capture *capture, struct error *err)
         const char *name = bpf_program__name(program);
         struct bpf_link *link;
 
-        if (!bpf_program__autoload(program) || program == capture->skeleton->progs.sample_tick)
+        if (!bpf_program__autoload(program) || is_of_event(capture, program))
             continue;
         libbpf_log[0] = 0;
         link = bpf_program__attach(program);
@@ -316,7 +320,9 @@ int capture_attach(struct capture *capture, struct error *err)
         else
             capture->links[capture->link_count++] = link;
     }
-    attach_ticks(capture);
+    if (capture->sample_hz)
+        attach_event(capture, capture->skeleton->progs.sample_tick, PERF_COUNT_SW_CPU_CLOCK, 1000000000 / capture->sample_hz);
+    attach_event(capture, capture->skeleton->progs.fault_tick, PERF_COUNT_SW_PAGE_FAULTS, CAPTURE_FAULT_PERIOD);
     return 0;
 }
 

@@ -36,6 +36,10 @@ const struct source sources[SOURCE_COUNT] = {
                         "what runs on a CPU: in the target, in holders of locks, in neighbours",
                         "stalls on the CPU (garbage collection, page tables) are not seen",
                         {"sample_tick"}},
+    [SOURCE_FAULTS] = {"page faults",
+                       "which code touched memory first",
+                       "`upgate diff` tells where memory is, not which code touched it",
+                       {"fault_tick"}},
     [SOURCE_STACKS] = {"stacks",
                        "native stacks of code without frame pointers, and Python's at their moment",
                        "stacks of such code, most libraries, end early, and Python's are read from outside, later",
@@ -164,7 +168,7 @@ static void ignore_mapping(void *context, const struct mapping_event *event)
 
 size_t capture_sources(struct capture_source *ret_sources, size_t max)
 {
-    struct capture_opts opts = {.threshold_ns = INT64_MAX / 2, .sample_hz = 1,
+    struct capture_opts opts = {.threshold_ns = INT64_MAX / 2, .sample_hz = 1, .faults = true,
                                 .ring_bytes = 65536,
                                 .on_mapping = ignore_mapping};
     struct capture *capture = NULL;

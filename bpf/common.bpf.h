@@ -178,6 +178,7 @@ struct {
 enum scratch_of {
     SCRATCH_SWITCH,
     SCRATCH_SAMPLE,
+    SCRATCH_FAULT,
     SCRATCH_LOCK,
     SCRATCH_ITERATOR,
     SCRATCH_RECLAIM,

@@ -31,6 +31,7 @@ enum ug_event_kind {
     UG_EVENT_TASK = 4,   /* birth, exec, death, name of a task */
     UG_EVENT_FACT = 5,   /* the kernel did something to a target, or a target asked it to: an interval or an instant */
     UG_EVENT_STATE = 6,  /* iterator: what a thread of the target is doing now (attach in the middle of a stall) */
+    UG_EVENT_FAULT = 7,  /* a target touched a page that it had not, or no longer had */
 };
 
 /* Every record begins with this. */
@@ -147,6 +148,19 @@ struct ug_sample {
     __u16 reserved[3];
 };
 
+/* One of the page faults of a target. A file's neighbouring pages, and the others of a huge page, come without faults. */
+struct ug_fault {
+    struct ug_head head;
+    __u64 at_ns;
+    __u64 address;
+    struct ug_task task;
+    __u32 period; /* faults of the CPU, whoever's, that it stands for */
+    __u32 why;    /* UG_SAMPLE_USER_MISSED, UG_SAMPLE_PYTHON, UG_SAMPLE_PYTHON_GC */
+    __u16 user_count;
+    __u16 python_count;
+    __u32 reserved;
+};
+
 /* A wait for a kernel lock, from contention_begin to contention_end; it may lie over several gaps, or over
  * none when the waiter span. */
 struct ug_lock {
@@ -243,6 +257,7 @@ enum ug_counter {
     UG_COUNTER_TASK,
     UG_COUNTER_FACT,
     UG_COUNTER_STATE,
+    UG_COUNTER_FAULT,
     UG_COUNTER_COUNT,
 };
 
@@ -258,6 +273,7 @@ UG_ASSERT(sizeof(struct ug_task) == 24);
 UG_ASSERT(sizeof(struct ug_gap) == 272);
 UG_ASSERT(__builtin_offsetof(struct ug_gap, syscall_nr) == 208);
 UG_ASSERT(sizeof(struct ug_sample) == 64);
+UG_ASSERT(sizeof(struct ug_fault) == 64);
 UG_ASSERT(sizeof(struct ug_lock) == 96);
 UG_ASSERT(sizeof(struct ug_task_event) == 64);
 UG_ASSERT(sizeof(struct ug_fact) == 120);

@@ -21,7 +21,7 @@ enum {
 };
 
 enum python_how { PYTHON_WALKED, PYTHON_MISSED };
-enum python_for { PYTHON_SWITCH, PYTHON_SAMPLE, PYTHON_FOR_COUNT };
+enum python_for { PYTHON_SWITCH, PYTHON_SAMPLE, PYTHON_FAULT, PYTHON_FOR_COUNT };
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);

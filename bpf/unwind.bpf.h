@@ -26,7 +26,7 @@ enum {
 };
 
 enum unwind_how { UNWIND_ON, UNWIND_END, UNWIND_LOST, UNWIND_MISSED, UNWIND_CUT };
-enum unwind_for { UNWIND_SWITCH, UNWIND_SAMPLE, UNWIND_FOR_COUNT };
+enum unwind_for { UNWIND_SWITCH, UNWIND_SAMPLE, UNWIND_FAULT, UNWIND_FOR_COUNT };
 
 struct unwind_slab {
     __u32 words[UG_UNWIND_SLAB_WORDS];

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 8. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 10. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 9;
+PRAGMA user_version = 10;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
@@ -165,6 +165,20 @@ CREATE TABLE launch_memory (
     PRIMARY KEY (launch_id, kind, name)
 ) STRICT, WITHOUT ROWID;
 
+-- Which pages those were when launch_memory was read: ranges of addresses in which a process had (nearly) all pages. Of a launch
+-- with very many ranges neighbours are one, with what lies between them, which was not resident.
+CREATE TABLE launch_range (
+    launch_id      INTEGER NOT NULL REFERENCES launch (id),
+    tgid           INTEGER NOT NULL,
+    begin_address  INTEGER NOT NULL,
+    end_address    INTEGER NOT NULL,
+    resident_bytes INTEGER NOT NULL,
+    kind           TEXT NOT NULL CHECK (kind IN ('file', 'heap', 'anonymous', 'stack', 'shared', 'other')), -- as in launch_memory
+    name           TEXT NOT NULL,
+    at_ns          INTEGER NOT NULL,  -- when it was read
+    PRIMARY KEY (launch_id, tgid, begin_address)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE loss (
     launch_id INTEGER NOT NULL REFERENCES launch (id),
     rank      INTEGER NOT NULL,
@@ -289,6 +303,17 @@ CREATE TABLE sample (
     kernel_stack INTEGER REFERENCES stack (id),
     user_stack   INTEGER REFERENCES stack (id),
     python_stack INTEGER REFERENCES stack (id) -- walked within a tick's length; may be torn
+) STRICT;
+
+-- Page faults of the target, one of so many (traced launches): which code touched memory first, or again after it was given back.
+-- A fault may have brought more than one page: a file's neighbours, a huge page.
+CREATE TABLE page_fault (
+    thread_id    INTEGER NOT NULL REFERENCES thread (id),
+    at_ns        INTEGER NOT NULL,
+    address      INTEGER NOT NULL,
+    period       INTEGER NOT NULL,    -- faults of its CPU that it stands for
+    user_stack   INTEGER REFERENCES stack (id),
+    python_stack INTEGER REFERENCES stack (id)
 ) STRICT;
 
 -- Waits for kernel locks (contention_begin to contention_end).
@@ -861,6 +886,14 @@ SELECT w.name AS workload, p.idx AS pair, CASE l.side WHEN 0 THEN 'a' ELSE 'b' E
        m.anonymous_bytes, l.peak_memory_bytes, l.id AS launch
 FROM launch_memory m JOIN launch l ON l.id = m.launch_id JOIN pair p ON p.id = l.pair_id
 JOIN workload w ON w.id = p.workload_id;
+
+CREATE VIEW v_page_fault AS
+SELECT l.id AS launch, w.name AS workload, CASE l.side WHEN 0 THEN 'a' WHEN 1 THEN 'b' END AS side, q.tgid AS pid, t.tid, f.at_ns, f.address, f.period,
+       r.kind, r.name, r.end_address IS NOT NULL AS resident, f.user_stack, f.python_stack, q.recording_id AS recording
+FROM page_fault f JOIN thread t ON t.id = f.thread_id JOIN process q ON q.id = t.process_id JOIN recording c ON c.id = q.recording_id
+LEFT JOIN launch l ON l.id = c.launch_id LEFT JOIN pair p ON p.id = l.pair_id LEFT JOIN workload w ON w.id = p.workload_id
+LEFT JOIN launch_range r ON r.launch_id = l.id AND r.tgid = q.tgid AND f.at_ns < r.at_ns AND r.begin_address = (SELECT max(s.begin_address)
+    FROM launch_range s WHERE s.launch_id = l.id AND s.tgid = q.tgid AND s.begin_address <= f.address) AND f.address < r.end_address;
 
 CREATE VIEW v_pair AS
 SELECT w.name AS workload, p.phase, p.idx AS pair, p.state, r.metric, exp(r.log_ratio) AS ratio, r.log_ratio, r.within_sd, r.couples

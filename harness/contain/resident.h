@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the processes of a launch hold in memory, by what is mapped: /proc/PID/smaps, summed. The kernel holds the mmap lock of a
-// process that is asked: only of trees that stand still.
+// What the processes of a launch hold in memory, by what is mapped: /proc/PID/smaps, summed; and which pages those are, by
+// /proc/PID/pagemap. The kernel holds the mmap lock of a process that is asked: only of trees that stand still.
 #ifndef UPGATE_HARNESS_CONTAIN_RESIDENT_H
 #define UPGATE_HARNESS_CONTAIN_RESIDENT_H
 
@@ -26,12 +26,25 @@ struct resident_row {
     int64_t resident_bytes, anonymous_bytes;
 };
 
+struct resident_range { // in which a process has all pages, or as many as bytes says
+    uint64_t begin, end;
+    int64_t bytes;
+    int pid;
+    enum resident_kind kind;
+    char *name; // as in resident_row; the smallest files keep theirs
+};
+
 struct resident {
     struct resident_row *rows;
     size_t count;
+    struct resident_range *ranges; // by process and address
+    size_t range_count;
+    uint64_t pages_read; // of pagemap
+    int64_t at_ns;       // CLOCK_MONOTONIC, of the first process
 };
 
-// Adds the process in dir ("/proc/17"). -errno, -EIO: it could not be read whole.
+// Adds the process in dir ("/proc/17"). -errno, -EIO: it could not be read whole. Where its pages cannot be read, or are more than
+// 32 GiB of addresses, a mapping is one range.
 int resident_add(struct resident *resident, const char *dir);
 // Largest first, and the smallest files as one row: so many rows of files at most.
 void resident_sort(struct resident *resident, size_t files_max);

@@ -64,6 +64,7 @@ static void *traced_main(void *arg)
                                  .pid_count = 1,
                                  .threshold_ns = TRACED_THRESHOLD_NS,
                                  .sample_hz = TRACED_SAMPLE_HZ,
+                                 .faults = true,
                                  .prompt = true,
                                  .gpu_kinds = side->inject ? side->kinds : 0,
                                  .host_optional = side->inject && inject_has_gpu()};

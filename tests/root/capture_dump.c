@@ -133,6 +133,19 @@ static void print_sample(const struct ug_sample *sample)
     printf("}\n");
 }
 
+static void print_fault(const struct ug_fault *fault)
+{
+    const uint64_t *frames = (const void *)(fault + 1);
+
+    printf("{\"kind\":\"page_fault\"");
+    U(fault, at_ns);
+    print_task("task", &fault->task);
+    U(fault, address);
+    U(fault, period);
+    print_stack("user", frames, fault->user_count, false);
+    printf("}\n");
+}
+
 static void print_lock(const struct ug_lock *lock)
 {
     const uint64_t *frames = (const void *)(lock + 1);
@@ -209,6 +222,9 @@ static void on_event(void *context, const struct ug_head *event)
     case UG_EVENT_SAMPLE:
         print_sample(record);
         break;
+    case UG_EVENT_FAULT:
+        print_fault(record);
+        break;
     case UG_EVENT_LOCK:
         print_lock(record);
         break;
@@ -243,7 +259,7 @@ static void on_total(void *context, const struct capture_total *total)
 static void print_end(struct capture *capture)
 {
     static const char *const names[UG_COUNTER_COUNT] = {"gap",  "sample", "lock",
-                                                        "task", "fact",   "state"};
+                                                        "task", "fact",   "state", "page_fault"};
     struct ug_counts counts[UG_COUNTER_COUNT];
     const char *const *missing;
     size_t count;

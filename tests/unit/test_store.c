@@ -96,7 +96,7 @@ TEST(newer_version_refused)
     CHECK_CONTAINS(err.text, "newer upgate");
 }
 
-enum { VERSION = 9 }; // of contracts/schema.sql
+enum { VERSION = 10 }; // of contracts/schema.sql
 
 // Of a migrated file, without what only older versions had: table calibration is read by nobody but those
 // who say what it was.
@@ -354,6 +354,26 @@ TEST(version_8_read_and_migrated)
             CHECK_INT(store_exec(store, &err, "UPDATE rollout_second SET rejected = rejected + 3 WHERE arm = 1", ""), 0);
             CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(rejected) FROM v_rollout_second", ""), 0);
             CHECK_INT(value, 3);
+        }
+        store_close(store);
+    }
+}
+
+// 9 did not know which pages a launch held, nor who touched them.
+TEST(version_9_read_and_migrated)
+{
+    struct error err = {0};
+    for (int writes = 0; writes < 2; writes++) {
+        struct store *store = NULL;
+        int64_t value = -1;
+        fresh_old("store_v9.sql");
+        CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
+        CHECK_INT(version_of(store), writes ? VERSION : 9);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT (SELECT count(*) FROM v_page_fault) + count(*) FROM launch_range", ""), 0);
+        CHECK_INT(value, 0);
+        if (writes) {
+            const char *insert = "INSERT INTO launch_range VALUES (?, 7, 4096, 8192, 4096, 'heap', '', 5)";
+            CHECK(store_exec(store, &err, insert, "i", (int64_t)3) != 0); // no such launch
         }
         store_close(store);
     }

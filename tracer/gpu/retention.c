@@ -21,7 +21,7 @@ static const struct {
     {"gpu_op", "start_ns"},   {"gpu_call", "start_ns"},     {"gpu_sync", "start_ns"},  {"gpu_memory", "at_ns"},
     {"gpu_overhead", "start_ns"}, {"nvtx_range", "start_ns"}, {"nccl_op", "enqueued_ns"}, {"python_mark", "at_ns"},
     {"python_gc", "start_ns"}, {"clock_sample", "before_ns"}, {"gap", "in_ns"},          {"sample", "at_ns"},
-    {"lock_wait", "end_ns"},  {"host_fact", "end_ns"},        {"counter", "at_ns"},
+    {"page_fault", "at_ns"}, {"lock_wait", "end_ns"},  {"host_fact", "end_ns"},        {"counter", "at_ns"},
 };
 enum { RETENTION_TABLES = sizeof retention_tables / sizeof *retention_tables };
 

@@ -160,6 +160,25 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     writer_put(recorder->writer, &row);
 }
 
+static void event_fault(struct recorder *recorder, const struct ug_fault *fault)
+{
+    const __u64 *addresses = (const __u64 *)(fault + 1);
+    struct task_thread *thread = tasks_thread(recorder->tasks, &fault->task, (int64_t)fault->at_ns);
+    if (!thread)
+        return;
+    tasks_make_target(recorder->tasks, thread->process);
+    uint32_t user = event_user_stack(recorder, thread, fault->at_ns, addresses, fault->user_count, fault->why & UG_SAMPLE_USER_MISSED);
+    uint32_t python = recorder->python ? python_for_fault(recorder->python, thread, fault, addresses + fault->user_count) : 0;
+    struct row row = writer_row(recorder->writer, WRITER_FAULT);
+    row_int(&row, thread->id);
+    row_int(&row, (int64_t)fault->at_ns);
+    row_int(&row, (int64_t)fault->address);
+    row_int(&row, fault->period);
+    row_id(&row, user);
+    row_id(&row, python);
+    writer_put(recorder->writer, &row);
+}
+
 static void event_lock(struct recorder *recorder, const struct ug_lock *lock)
 {
     const __u64 *addresses = (const __u64 *)(lock + 1);
@@ -261,6 +280,9 @@ void recorder_on_event(void *context, const struct ug_head *event)
         break;
     case UG_EVENT_SAMPLE:
         event_sample(recorder, (const struct ug_sample *)event);
+        break;
+    case UG_EVENT_FAULT:
+        event_fault(recorder, (const struct ug_fault *)event);
         break;
     case UG_EVENT_LOCK:
         event_lock(recorder, (const struct ug_lock *)event);

@@ -20,7 +20,8 @@ static int ledger_capture(struct recorder *recorder, const int64_t *launch_id, s
         [UG_COUNTER_LOCK] = {"bpf.lock", true, WRITER_LOCK},
         [UG_COUNTER_TASK] = {"bpf.task", false, none},
         [UG_COUNTER_FACT] = {"bpf.fact", false, WRITER_FACT},
-        [UG_COUNTER_STATE] = {"bpf.state", false, none}};
+        [UG_COUNTER_STATE] = {"bpf.state", false, none},
+        [UG_COUNTER_FAULT] = {"bpf.page_fault", false, WRITER_FAULT}};
     struct ug_counts counts[UG_COUNTER_COUNT];
     capture_counts(recorder->capture, counts);
     int rc = 0;

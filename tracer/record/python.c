@@ -453,6 +453,14 @@ uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thr
     return stack;
 }
 
+uint32_t python_for_fault(struct python_reader *reader, struct task_thread *thread, const struct ug_fault *fault, const __u64 *words)
+{
+    struct python *python = thread->process->python;
+    if (!python || !(fault->why & UG_SAMPLE_PYTHON))
+        return 0;
+    return python_taken(reader, python, fault->why & UG_SAMPLE_PYTHON_GC ? python_leaf_gc : NULL, words, fault->python_count);
+}
+
 void python_counts(const struct python_reader *reader, struct python_counts *ret)
 {
     uint64_t unnamed = python_frames_unnamed(reader->frames_taken);

@@ -56,6 +56,9 @@ void python_for_gap(struct python_reader *reader, struct task_thread *thread, co
 uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thread, const struct ug_sample *sample,
                            const __u64 *words, bool *ret_late);
 
+// The frames that came with another record (why: UG_SAMPLE_PYTHON…); 0: none did. Nobody is walked for it.
+uint32_t python_for_fault(struct python_reader *reader, struct task_thread *thread, const struct ug_fault *fault, const __u64 *words);
+
 struct python_counts {
     uint64_t wanted;  // walks that were asked for
     uint64_t walked;

@@ -23,6 +23,7 @@ struct recorder_opts {
     const int64_t *launch_id; // of a traced launch; NULL for `upgate record`
     int64_t threshold_ns;    // 0 = 1 ms
     uint32_t sample_hz;      // 0 = 199 (never a divisor of the timer tick); UINT32_MAX: no samples
+    bool faults;             // page faults are sampled: who touched memory first
     bool no_python;
     bool no_children;
     bool prompt; // Python stacks of samples are read at once, and may cost more: a traced launch

@@ -143,6 +143,7 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
                                    .no_children = opts->no_children,
                                    .threshold_ns = recorder->threshold_ns,
                                    .sample_hz = sample_hz,
+                                   .faults = opts->faults,
                                    .on_mapping = recorder_on_mapping,
                                    .prompt = opts->prompt};
     uint64_t seen, lost;
@@ -253,7 +254,8 @@ static void recorder_put_drops(struct recorder *recorder, int64_t now_ns)
 {
     static const char *const names[UG_COUNTER_COUNT] = {
         [UG_COUNTER_GAP] = "gap",   [UG_COUNTER_SAMPLE] = "sample", [UG_COUNTER_LOCK] = "lock",
-        [UG_COUNTER_TASK] = "task", [UG_COUNTER_FACT] = "fact",     [UG_COUNTER_STATE] = "state"};
+        [UG_COUNTER_TASK] = "task", [UG_COUNTER_FACT] = "fact",     [UG_COUNTER_STATE] = "state",
+        [UG_COUNTER_FAULT] = "page_fault"};
     struct ug_counts counts[UG_COUNTER_COUNT];
     if (!recorder->capture)
         return;

@@ -23,6 +23,7 @@ enum writer_table {
     WRITER_STACK,
     WRITER_GAP,
     WRITER_SAMPLE,
+    WRITER_FAULT,
     WRITER_LOCK,
     WRITER_FACT,
     WRITER_COUNTER,
