@@ -2,7 +2,7 @@
 /*
  * Page faults of the target, one of so many, with the address and the stacks of who touched the page: perf's software event, which
  * counts faults on every architecture, those of the kernel on memory of the target (read(2) into a buffer) too. The event's
- * period is fixed, so that a tick costs a fault 1/8 of itself; what a tick costs with its stacks is held by a budget of a CPU's
+ * period is fixed, so that a tick costs a fault a quarter of itself; what a tick costs with its stacks is held by a budget of a CPU's
  * own. Who is over it is counted in the next record's period.
  *
  * It runs before the fault is handled, in the context of the task, so that no second one can come between.

@@ -304,7 +304,7 @@ int main(int argc, char **argv)
     pid_t pids[UG_TARGETS_MAX];
     int letter, status;
 
-    while ((letter = getopt(argc, argv, "t:z:r:d:c:nlLpS")) != -1) {
+    while ((letter = getopt(argc, argv, "t:z:r:d:c:fnlLpS")) != -1) {
         switch (letter) {
         case 't':
             opts.threshold_ns = atoll(optarg);
@@ -320,6 +320,9 @@ int main(int argc, char **argv)
             break;
         case 'c':
             opts.cgroup = optarg;
+            break;
+        case 'f':
+            opts.faults = true;
             break;
         case 'n':
             opts.no_children = true;

@@ -128,6 +128,18 @@ struct diff_memory_part { // means of the traced launches; 0: not there
     bool told;                 // every launch of one side has more than every one of the other, and by what is worth a line
 };
 
+// Memory by the code that touched it first, of what was resident where the launches stood still last: means of them. Of the pages
+// between two sampled faults each half belongs to the nearer one.
+struct diff_touch {
+    const char *caller, *caller_file; // the innermost Python function that says something: "Adam.step", "torch/optim/adam.py"; NULL
+    const char *outside, *outside_file; // who called into that package: "train", "train.py"; NULL: the same package, or nobody
+    const char *function, *module;    // the native function that touched more than half of it, short; NULL: none did, or the caller itself
+    double a_bytes, b_bytes;
+    double start_bytes[2];            // of them, before the first step
+    size_t samples[2];                // page faults that say so, of all launches
+    bool told; // a tenth of the peaks' difference, and the sides' launches lie apart by half of it
+};
+
 // Where the memory is, of a workload whose peak_memory differs beyond its margin. All 0: it does not, or no launch was traced.
 struct diff_memory {
     bool failed;                       // the cell
@@ -139,6 +151,10 @@ struct diff_memory {
     struct diff_memory_part *parts; size_t part_count; // those told first, losses then gains, each by size
     size_t told_count;
     double more_bytes, less_bytes; // what is told of them, by sign
+    struct diff_touch *touches; size_t touch_count; // as parts; none: nobody watched
+    size_t touch_told_count;
+    double touch_more_bytes, touch_less_bytes;
+    double seen[2];   // of held, whose first touch is known
 };
 
 struct diff_row { // every function, kernel, stall, aligned: the table of the report

@@ -182,6 +182,10 @@ void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
 void diff_first(struct diff_job *job);
 // Where the memory is (diff_memory.c): fills workload->memory, where peak_memory differs beyond its margin.
 int diff_memory(struct diff_job *job, struct error *err);
+// And who touched it (diff_touched.c): touches of the memory that is told, from so many bytes on.
+int diff_touched(struct diff_job *job, struct diff_memory *memory, double least, struct error *err);
+// "libtorch_cpu.so.1.13.0" -> "libtorch_cpu.so": a file as both sides have it.
+const char *diff_memory_key(struct arena *arena, const char *name);
 // Takes what other programs took out of rows and windows; its share of them.
 double diff_take_foreign(struct cost_tree *tree);
 void diff_rows_make(struct diff_job *job, const struct diff_group *groups);

@@ -86,7 +86,7 @@ static size_t memory_cut_hash(const char *name, size_t len)
 }
 
 // "libtorch_cpu.so.1.13.0" -> "libtorch_cpu.so", "libc-2.31.so" -> "libc.so", "_C.cpython-311-x86_64-linux-gnu.so" -> "_C.so"
-static const char *memory_key(struct arena *arena, const char *name)
+const char *diff_memory_key(struct arena *arena, const char *name)
 {
     const char *so = strstr(name, ".so"), *python = strstr(name, ".cpython-");
     while (so && so[3] && so[3] != '.')
@@ -149,7 +149,7 @@ static void memory_take(struct memory_job *job, sqlite3_stmt *stmt)
     name = name ? name : "";
     if (!memory_launch(job, sqlite3_column_int64(stmt, 0), side, memory_column(stmt, 2)))
         return;
-    size_t idx = memory_part(job, kind, *name ? memory_key(arena, name) : "");
+    size_t idx = memory_part(job, kind, *name ? diff_memory_key(arena, name) : "");
     struct diff_memory_part *part = &job->parts[idx];
     const char **whole = side ? &part->name_b : &part->name_a; // the largest one comes first
     *whole = *whole ? *whole : arena_copy(arena, name);
@@ -268,6 +268,7 @@ int diff_memory(struct diff_job *diff, struct error *err)
         sides[job.launches[i].side] = true;
     if (rc == 0 && sides[0] && sides[1]) {
         memory_parts(&job);
+        rc = diff_touched(diff, &memory, memory_share_min * fabs(memory.peak_b_bytes - memory.peak_a_bytes), err);
         diff->workload->memory = memory;
     }
     free(job.launches);

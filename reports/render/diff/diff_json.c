@@ -8,7 +8,7 @@
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/text/json_text.h"
 
-enum { DIFF_JSON_PARTS = 20 };
+enum { DIFF_JSON_PARTS = 20, DIFF_JSON_TOUCHES_MAX = 200 };
 
 static json_t *diff_json_ns(double ns)
 {
@@ -227,9 +227,29 @@ static json_t *diff_json_memory_part(const struct diff_memory_part *part)
     return item;
 }
 
+static json_t *diff_json_touch(const struct diff_touch *touch)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "function", render_json_text(touch->function));
+    json_object_set_new(item, "module", render_json_text(touch->module));
+    json_object_set_new(item, "caller", render_json_text(touch->caller));
+    json_object_set_new(item, "caller_file", render_json_text(touch->caller_file));
+    json_object_set_new(item, "outside", render_json_text(touch->outside));
+    json_object_set_new(item, "outside_file", render_json_text(touch->outside_file));
+    json_object_set_new(item, "a_bytes", diff_json_bytes(touch->a_bytes));
+    json_object_set_new(item, "b_bytes", diff_json_bytes(touch->b_bytes));
+    json_object_set_new(item, "delta_bytes", diff_json_bytes(touch->b_bytes - touch->a_bytes));
+    json_object_set_new(item, "start_bytes", diff_json_bytes_sides(touch->start_bytes[0], touch->start_bytes[1]));
+    json_object_set_new(item, "faults", json_pack("{s:I, s:I}", "a", (json_int_t)touch->samples[0], "b", (json_int_t)touch->samples[1]));
+    json_object_set_new(item, "told", json_boolean(touch->told));
+    return item;
+}
+
 json_t *diff_view_json_memory(const struct diff_memory *memory)
 {
-    json_t *item = json_object(), *parts = json_array();
+    json_t *item = json_object(), *parts = json_array(), *touched = json_array();
+    for (size_t i = 0; i < memory->touch_count && i < DIFF_JSON_TOUCHES_MAX; i++)
+        json_array_append_new(touched, diff_json_touch(&memory->touches[i]));
     for (size_t i = 0; i < memory->part_count; i++)
         json_array_append_new(parts, diff_json_memory_part(&memory->parts[i]));
     json_object_set_new(item, "failed", json_boolean(memory->failed));
@@ -241,6 +261,10 @@ json_t *diff_view_json_memory(const struct diff_memory *memory)
     json_object_set_new(item, "more_bytes", diff_json_bytes(memory->more_bytes));
     json_object_set_new(item, "less_bytes", diff_json_bytes(memory->less_bytes));
     json_object_set_new(item, "parts", parts);
+    json_object_set_new(item, "touched", touched);
+    json_object_set_new(item, "touched_more_bytes", diff_json_bytes(memory->touch_more_bytes));
+    json_object_set_new(item, "touched_less_bytes", diff_json_bytes(memory->touch_less_bytes));
+    json_object_set_new(item, "seen_bytes", diff_json_bytes_sides(memory->seen[0], memory->seen[1]));
     return item;
 }
 

@@ -112,6 +112,17 @@ static void diff_markdown_memory(struct strbuf *out, const struct diff_workload 
         strbuf_add(out, "\n");
     }
     strbuf_add(out, memory->told_count ? "\n" : "");
+    char *touched = diff_text_memory_touched(workload);
+    if (!touched)
+        return;
+    diff_markdown_text(out, touched);
+    strbuf_add(out, "\n\n");
+    for (size_t i = 0; i < memory->touch_told_count && i < DIFF_MARKDOWN_ROWS; i++) {
+        strbuf_add(out, "- ");
+        diff_markdown_text(out, diff_text_touch(&memory->touches[i]));
+        strbuf_add(out, "\n");
+    }
+    strbuf_add(out, memory->touch_told_count ? "\n" : "");
 }
 
 static void diff_markdown_workload(struct strbuf *out, const struct diff_workload *workload)

@@ -13,6 +13,8 @@ enum { MEMORY_TEXT_MAX = 3, MEMORY_NUMBER = 64 };
 
 // Of the peaks' difference; less than that is not worth a sentence.
 static const double memory_freed_min = 0.1;
+// Of what a piece of code touched; then it is told when.
+static const double touch_start_min = 0.9;
 
 char *diff_text_bytes(double bytes)
 {
@@ -133,6 +135,74 @@ char *diff_text_memory_part(const struct diff_memory_part *part)
     free(b);
     free(a);
     free(delta);
+    return strbuf_take(&text);
+}
+
+// --- who touched it -------------------------------------------------------------------------------
+
+char *diff_text_touch_name(const struct diff_touch *touch)
+{
+    struct strbuf text = {0};
+    if (touch->caller)
+        strbuf_add(&text, "%s", touch->caller);
+    if (touch->caller_file)
+        strbuf_add(&text, " (%s)", touch->caller_file);
+    if (touch->outside)
+        strbuf_add(&text, ", called by %s (%s)", touch->outside, touch->outside_file ? touch->outside_file : "");
+    if (touch->function)
+        strbuf_add(&text, "%s%s%s%s", touch->caller ? ", most by " : "", touch->function, touch->module ? " of " : "",
+                   touch->module ? touch->module : "");
+    return text.text ? strbuf_take(&text) : xstrdup("[unknown]");
+}
+
+static bool touch_at_start(const struct diff_touch *touch)
+{
+    bool b = touch->b_bytes > touch->a_bytes;
+    return touch->start_bytes[b] > touch_start_min * (b ? touch->b_bytes : touch->a_bytes);
+}
+
+char *diff_text_touch(const struct diff_touch *touch)
+{
+    char *delta = diff_text_bytes_delta(touch->b_bytes - touch->a_bytes), *name = diff_text_touch_name(touch);
+    char *a = diff_text_bytes(touch->a_bytes), *b = diff_text_bytes(touch->b_bytes);
+    char *text = xasprintf("%s first touched in %s: %s -> %s%s", delta, name, a, b, touch_at_start(touch) ? ", before the first step" : "");
+    free(b);
+    free(a);
+    free(name);
+    free(delta);
+    return text;
+}
+
+static void touch_list(struct strbuf *text, const struct diff_memory *memory)
+{
+    for (size_t i = 0; i < memory->touch_told_count && i < MEMORY_TEXT_MAX; i++) {
+        const struct diff_touch *touch = &memory->touches[i];
+        char *delta = diff_text_bytes_delta(touch->b_bytes - touch->a_bytes), *name = diff_text_touch_name(touch);
+        strbuf_add(text, "%s%s in %s", i ? "; " : "", delta, name);
+        free(name);
+        free(delta);
+    }
+    if (memory->touch_told_count > MEMORY_TEXT_MAX)
+        strbuf_add(text, "; and %zu more", memory->touch_told_count - MEMORY_TEXT_MAX);
+}
+
+char *diff_text_memory_touched(const struct diff_workload *workload)
+{
+    const struct diff_memory *memory = &workload->memory;
+    if (!memory->part_count || !memory->touch_count)
+        return NULL;
+    struct strbuf text = {0};
+    char *rest = diff_text_bytes_delta(memory->held[1] - memory->held[0] - memory->touch_more_bytes - memory->touch_less_bytes);
+    if (memory->touch_told_count) {
+        strbuf_add(&text, "By the code that touched it first: ");
+        touch_list(&text, memory);
+        strbuf_add(&text, "; all else %s.", rest);
+    } else {
+        strbuf_add(&text, "No single piece of code is told that touched it first.");
+    }
+    strbuf_add(&text, " Page faults are sampled: of what was held %.0f %% (a) and %.0f %% (b) have one.", 100 * memory->seen[0] / memory->held[0],
+               100 * memory->seen[1] / memory->held[1]);
+    free(rest);
     return strbuf_take(&text);
 }
 

@@ -285,6 +285,13 @@ static void diff_memory_section(struct table *table, const struct diff_view *vie
     size_t max = view->all ? memory->part_count : memory->told_count < DIFF_MEMORY_MAX ? memory->told_count : DIFF_MEMORY_MAX;
     for (size_t i = 0; i < max; i++)
         diff_line(table, i ? "" : "memory", diff_text_memory_part(&memory->parts[i]));
+    char *touched = diff_text_memory_touched(workload);
+    if (!touched)
+        return;
+    diff_paragraph(table, touched);
+    max = view->all ? memory->touch_count : memory->touch_told_count;
+    for (size_t i = 0; i < max && i < DIFF_MEMORY_MAX; i++)
+        diff_line(table, i ? "" : "touched", diff_text_touch(&memory->touches[i]));
 }
 
 static void diff_section(struct table *table, const struct diff_view *view,

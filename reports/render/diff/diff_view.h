@@ -64,6 +64,11 @@ char *diff_text_memory_answer(const struct diff_workload *workload);
 // "+21.8 MiB libtorch_cpu.so: 43.7 MiB -> 65.4 MiB (libtorch_cpu.so.1.13.0 -> libtorch_cpu.so)"
 char *diff_text_memory_part(const struct diff_memory_part *part);
 const char *diff_text_memory_name(const struct diff_memory_part *part); // "libtorch_cpu.so", "heap"
+// "By the code that touched it first: +64.0 MiB in keep (train.py), most by fill of libplant.so; all else +1.2 MiB. …"; NULL: nobody watched
+char *diff_text_memory_touched(const struct diff_workload *workload);
+// "+64.0 MiB first touched in keep (train.py), most by fill of libplant.so: 8.00 MiB -> 72.0 MiB, before the first step"
+char *diff_text_touch(const struct diff_touch *touch);
+char *diff_text_touch_name(const struct diff_touch *touch); // "keep (train.py), most by fill of libplant.so"
 char *diff_text_bytes(double bytes);
 char *diff_text_bytes_delta(double bytes); // "+1.2 MiB"
 // It failed, and nothing of the time did: then it is what is told first.

@@ -236,9 +236,22 @@ static void diff_memory(json_t *diff, const struct diff_workload *workload)
         json_object_set_new(part, "title", html_text(diff_text_memory_name(&workload->memory.parts[i]), DIFF_TEXT_BYTES_MAX));
         json_array_set_new(parts, i, part);
     }
+    json_t *touched = json_object_get(item, "touched");
+    while (json_array_size(touched) > HTML_CONTRIBUTIONS_MAX)
+        json_array_remove(touched, json_array_size(touched) - 1);
+    json_array_foreach (touched, i, part) {
+        char *name = diff_text_touch_name(&workload->memory.touches[i]);
+        part = diff_cut_all(json_incref(part));
+        json_object_set_new(part, "title", html_text(name, DIFF_TEXT_BYTES_MAX));
+        json_array_set_new(touched, i, part);
+        free(name);
+    }
+    char *code = diff_text_memory_touched(workload);
     json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
+    json_object_set_new(item, "code", html_text(code, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(diff, "memory", item);
+    free(code);
     free(answer);
     free(headline);
 }

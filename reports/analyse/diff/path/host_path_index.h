@@ -114,6 +114,12 @@ void host_syncs_index(struct host_path *path, uint32_t rank);
 // The call that waits for the device at an instant, or the next one after it; sync_count: none.
 size_t host_sync_from(const struct host_rank *rank, int64_t at);
 
+bool host_is_interpreter(const char *name, const char *module); // a native function of it
+// The file of a Python function as both sides have it: "torch/optim/adam.py", "train.py"; the caller frees. script: NULL ok.
+char *host_python_module(const char *script, const char *file);
+bool host_is_plumbing(const char *name, const char *module); // says something only as the innermost one
+bool host_is_dropped(const char *name, const char *module);  // import machinery, how threads and processes begin
+
 uint32_t host_leaf_named(struct host_path *path, enum cost_kind kind, const char *name, const char *module);
 // What the thread executed: kernel function or native function. 0 for no stack.
 uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t user);

@@ -27,7 +27,7 @@ static bool host_begins_any(const char *text, const char *const *prefixes)
     return false;
 }
 
-static bool host_is_interpreter(const char *name, const char *module)
+bool host_is_interpreter(const char *name, const char *module)
 {
     static const char *const names[] = {"_PyEval_", "PyEval_", "_PyObject_", "PyObject_", "_PyFunction_", NULL};
     if (host_begins(module, "libpython"))
@@ -197,7 +197,7 @@ uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t u
 // ---- Python functions ----
 
 // From the package directory on, or from the program's directory on, or the file's name.
-static char *host_module_of(const struct host_path *path, const char *file)
+char *host_python_module(const char *script, const char *file)
 {
     static const char *const roots[] = {"/site-packages/", "/dist-packages/"};
     const char *from = NULL;
@@ -218,13 +218,13 @@ static char *host_module_of(const struct host_path *path, const char *file)
         if (*end == '/')
             return xstrdup(end + 1);
     }
-    if (path->script && host_begins(file, path->script))
-        return xstrdup(file + strlen(path->script));
+    if (script && host_begins(file, script))
+        return xstrdup(file + strlen(script));
     return xstrdup(strrchr(file, '/') + 1);
 }
 
 // What nn.Module, decorators and the like put between two functions; other versions have other ones.
-static bool host_is_plumbing(const char *name, const char *module)
+bool host_is_plumbing(const char *name, const char *module)
 {
     static const struct {
         const char *module, *name;
@@ -250,7 +250,7 @@ static bool host_is_plumbing(const char *name, const char *module)
     return false;
 }
 
-static bool host_is_dropped(const char *name, const char *module)
+bool host_is_dropped(const char *name, const char *module)
 {
     static const char *const files[] = {"<frozen importlib", "<frozen zipimport", "importlib/__init__.py", "<frozen runpy>",
                                         "runpy.py", "multiprocessing/process.py", "multiprocessing/popen_", "zipimport.py",
@@ -269,7 +269,7 @@ static const struct host_frame *host_frame(struct host_path *path, uint32_t inde
         return frame;
     const struct trace_frame *row = &path->host->frames[index];
     const char *name = row->name ? row->name : "[unknown]";
-    char *module = row->module ? host_module_of(path, row->module) : NULL;
+    char *module = row->module ? host_python_module(path->script, row->module) : NULL;
     frame->flags = HOST_FRAME_SEEN;
     if (!strcmp(name, "[gc]"))
         frame->flags |= HOST_FRAME_GC | HOST_FRAME_DROP;

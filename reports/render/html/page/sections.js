@@ -26,6 +26,12 @@ UP.parts.memory = (workload, parent, id) => {
     if (told.length)
         part.append(UP.rowsTable("Memory of both sides", [["What"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
             told.slice(0, 40).map(row => [UP.el("span", {}, UP.name(row.title, 80), ...both(row)), size(row.a_bytes), size(row.b_bytes), change(row.delta_bytes)])));
+    const touched = UP.list(of.touched).map(UP.object).filter(row => row.told === true);
+    if (UP.clean(of.code))
+        part.append(UP.el("p", {text: UP.clean(of.code).slice(0, 1000)}));
+    if (touched.length)
+        part.append(UP.rowsTable("Memory by the code that touched it first", [["First touched in"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
+            touched.slice(0, 40).map(row => [UP.name(row.title, 120), size(row.a_bytes), size(row.b_bytes), change(row.delta_bytes)])));
 };
 
 UP.parts.stragglers = (workload, parent, id) => {

@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: Apache-2.0
+// By which code memory was touched first, of a workload whose peak_memory differs: the page faults that the traced launches were
+// sampled at, of pages that were resident where the launch stood still last. A page that was given back and touched again is
+// its last fault's; memory that was given back is nobody's. Huge pages and the neighbours that a file's page brings come
+// without faults of their own, so bytes are not counted by faults: what lies between two of them is divided. Reads the store.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/containers/hash.h"
+#include "common/containers/intern.h"
+#include "common/containers/map.h"
+#include "common/containers/sort.h"
+#include "common/containers/vector.h"
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/path/host_path_index.h"
+#include "reports/analyse/names/names.h"
+
+enum {
+    TOUCHED_FAULTS_MAX = 1 << 18, // of a launch: 20 minutes on a CPU at 200/s
+    TOUCHED_RANGES_MAX = 1 << 16,
+    TOUCHED_GROUPS_MAX = 1 << 14,
+    TOUCHED_LAUNCHES_MAX = 64,
+    TOUCHED_FRAMES_MAX = 128,
+    TOUCHED_NAME_MAX = 64,
+};
+// How far beyond the last fault of a range those of other ranges of the same file or kind reach: two huge pages.
+static const uint64_t touched_reach = 4 << 20;
+// The sides lie apart by so much of their difference: what is sampled differs from launch to launch.
+static const double touched_apart_min = 0.5;
+
+#define TOUCHED_NONE UINT32_MAX
+
+struct touched_range {
+    uint64_t begin, end;
+    double bytes;
+    int64_t pid, at_ns;
+    const char *file; // with its kind in front; interned by text
+};
+struct touched_fault {
+    uint64_t address;
+    int64_t pid, at_ns, user, python;
+    uint32_t range, group;
+    bool start;
+};
+struct touched_place { // of a native function within a group
+    uint32_t group;
+    const char *function, *module;
+    double bytes[2];
+};
+struct touched_group {
+    struct diff_touch touch;
+    double *bytes; // of each launch
+};
+struct touched_launch {
+    int64_t id, step_ns; // step_ns: when its first step began; INT64_MAX: it has none
+    int side;
+};
+struct touched_job {
+    struct diff_job *job;
+    struct diff_memory *memory;
+    struct touched_launch *launches;
+    size_t launch_count;
+    struct touched_range *ranges; // of the launch that is looked at, by process and address
+    size_t range_count;
+    struct touched_fault *faults; // likewise, those of resident pages
+    size_t fault_count;
+    struct touched_group *groups;
+    size_t group_count;
+    struct touched_place *places;
+    size_t place_count;
+    struct map group_of, place_of; // by hashes of their texts
+};
+
+struct touched_frame {
+    const char *name, *module;
+};
+struct touched_stack {
+    struct touched_frame frames[TOUCHED_FRAMES_MAX];
+    size_t count;
+};
+
+// --- what a stack is called -----------------------------------------------------------------------
+
+static bool touched_begins_any(const char *text, const char *const *prefixes)
+{
+    for (; *prefixes; prefixes++)
+        if (strncmp(text, *prefixes, strlen(*prefixes)) == 0)
+            return true;
+    return false;
+}
+
+// What copies, allocates and starts for others: who called it is the answer.
+static bool touched_serves(const struct touched_frame *frame)
+{
+    static const char *const modules[] = {"libc.so", "libc-", "ld-linux", "ld-2", "ld-musl", "libstdc++", "libjemalloc", "libtcmalloc",
+                                          "libmimalloc", "libpthread", "[vdso]", "[kernel]", NULL};
+    static const char *const names[] = {"operator new", "malloc", "calloc", "realloc", "_start", "__libc_start", "mem", "__mem", NULL};
+    return touched_begins_any(frame->module, modules) || touched_begins_any(frame->name, names) || frame->name[0] == '[' ||
+           strstr(frame->name, "+0x");
+}
+
+// "in_arena.<locals>.<listcomp>" -> "in_arena", as newer versions of Python inline it. False: nothing is left.
+static bool touched_python_name(char *name)
+{
+    static const char *const inner[] = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", NULL};
+    for (size_t i = 0; inner[i]; i++) {
+        char *at = strstr(name, inner[i]);
+        if (!at)
+            continue;
+        *at = 0;
+        size_t len = strlen(name), end = strlen(".<locals>.");
+        name[len >= end && strcmp(name + len - end, ".<locals>.") == 0 ? len - end : len] = 0;
+    }
+    return *name != 0;
+}
+
+// "torch" of "torch/optim/adam.py"; a file outside of packages is one of its own.
+static size_t touched_package(const char *file)
+{
+    return strcspn(file, "/");
+}
+
+// "torch" of ".../site-packages/torch/optim/adam.py", "mine" of "/srv/mine/__init__.py" and of "/srv/mine.py"
+static const char *touched_imported(struct arena *arena, const char *path)
+{
+    char *file = host_python_module(NULL, path);
+    size_t len = touched_package(file);
+    const char *name = arena_print(arena, "%.*s", (int)(file[len] ? len : strcspn(file, ".")), file);
+    free(file);
+    const char *end = strcmp(name, "__init__") == 0 ? strrchr(path, '/') : NULL, *begin = end;
+    while (begin && begin > path && begin[-1] != '/')
+        begin--;
+    return begin && begin < end ? arena_print(arena, "%.*s", (int)(end - begin), begin) : name;
+}
+
+// Of the modules that are imported by an import the outermost one: "import of torch". NULL: nothing is imported.
+static const char *touched_import(struct touched_job *job, const struct touched_stack *python)
+{
+    bool importing = false;
+    for (size_t i = python->count; i--;) {
+        const struct touched_frame *frame = &python->frames[i];
+        bool machinery = strncmp(frame->module, "<frozen importlib", 17) == 0;
+        if (!importing || machinery || strcmp(frame->name, "<module>") != 0) {
+            importing |= machinery;
+            continue;
+        }
+        return arena_print(job->job->arena, "import of %s", touched_imported(job->job->arena, frame->module));
+    }
+    return importing ? "import of modules" : NULL;
+}
+
+static void touched_name_python(struct touched_job *job, const struct touched_stack *python, struct diff_touch *touch)
+{
+    struct arena *arena = job->job->arena;
+    touch->caller = touched_import(job, python);
+    for (size_t i = 0; i < python->count && !touch->outside && !(touch->caller && !touch->caller_file); i++) {
+        const struct touched_frame *frame = &python->frames[i];
+        char *file = host_python_module(NULL, frame->module), *name = xstrdup(frame->name);
+        bool says = touched_python_name(name) && name[0] != '[' && !host_is_dropped(name, file) && !host_is_plumbing(name, file);
+        if (says && !touch->caller) {
+            touch->caller = arena_copy(arena, name);
+            touch->caller_file = arena_copy(arena, file);
+        } else if (says && strcmp(name, "<module>") != 0 &&
+                   (touched_package(file) != touched_package(touch->caller_file) ||
+                    strncmp(file, touch->caller_file, touched_package(file)) != 0)) {
+            touch->outside = arena_copy(arena, name);
+            touch->outside_file = arena_copy(arena, file);
+        }
+        free(name);
+        free(file);
+    }
+}
+
+static void touched_name_native(struct touched_job *job, const struct touched_stack *user, const struct touched_range *range,
+                                struct diff_touch *touch)
+{
+    char name[TOUCHED_NAME_MAX + 1];
+    struct arena *arena = job->job->arena;
+    const char *file = range->file + strcspn(range->file, ":") + 1;
+    if (user->count && *file && strncmp(user->frames[0].module, "ld-", 3) == 0) {
+        touch->function = arena_print(arena, "loading of %s", diff_memory_key(arena, file));
+        return;
+    }
+    for (size_t i = 0; i < user->count && !touch->function; i++) {
+        const struct touched_frame *frame = &user->frames[i];
+        bool python = host_is_interpreter(frame->name, frame->module);
+        if (!python && touched_serves(frame))
+            continue;
+        if (python && touch->caller)
+            return; // the Python function itself made an object
+        names_short(frame->name, name, sizeof name, TOUCHED_NAME_MAX);
+        touch->function = python ? "Python interpreter" : arena_copy(arena, name);
+        touch->module = python ? NULL : diff_memory_key(arena, frame->module);
+    }
+    if (touch->function || touch->caller || !user->count)
+        return;
+    names_short(user->frames[0].name, name, sizeof name, TOUCHED_NAME_MAX);
+    touch->function = arena_copy(arena, name);
+    touch->module = diff_memory_key(arena, user->frames[0].module);
+}
+
+static int touched_stack(struct touched_job *job, int64_t id, struct touched_stack *ret, struct error *err)
+{
+    struct store *store = job->job->store;
+    ret->count = 0;
+    if (!id)
+        return 0;
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT name, module FROM v_stack WHERE stack = ? ORDER BY depth LIMIT ?", "ii", id,
+                                     (int64_t)TOUCHED_FRAMES_MAX);
+    int rc = stmt ? 0 : err->code;
+    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+        const char *module = (const char *)sqlite3_column_text(stmt, 1);
+        if (ret->count < TOUCHED_FRAMES_MAX) // the kind of stack decides nothing: a merged store may name one twice
+            ret->frames[ret->count++] = (struct touched_frame){arena_copy(job->job->arena, store_text(store, stmt, 0)),
+                                                              arena_copy(job->job->arena, module ? module : "")};
+    }
+    return rc;
+}
+
+// --- groups ---------------------------------------------------------------------------------------
+
+static uint64_t touched_hash(uint64_t hash, const char *text)
+{
+    return hash_bytes(hash, text ? text : "", text ? strlen(text) : 0);
+}
+
+// What is the same on both sides: the Python function, whatever native function of a version works for it; without one the
+// native function.
+static uint32_t touched_group(struct touched_job *job, const struct diff_touch *touch)
+{
+    uint64_t key = touched_hash(1, touch->caller);
+    key = touched_hash(touched_hash(key, touch->caller_file), touch->outside);
+    if (!touch->caller)
+        key = touched_hash(touched_hash(key, touch->function), touch->module);
+    uint32_t *slot = map_put(&job->group_of, key);
+    if (*slot != MAP_NONE)
+        return *slot;
+    if (job->group_count == TOUCHED_GROUPS_MAX)
+        return TOUCHED_NONE;
+    *slot = (uint32_t)job->group_count;
+    struct touched_group group = {.touch = *touch, .bytes = xcalloc(job->launch_count, sizeof *group.bytes)};
+    group.touch.function = group.touch.module = NULL;
+    vector_push(job->groups, job->group_count, group);
+    return *slot;
+}
+
+static uint32_t touched_place(struct touched_job *job, uint32_t group, const struct diff_touch *touch)
+{
+    uint64_t key = touched_hash(touched_hash(hash_mix(2, group), touch->function), touch->module);
+    uint32_t *slot = map_put(&job->place_of, key);
+    if (*slot != MAP_NONE)
+        return *slot;
+    *slot = (uint32_t)job->place_count;
+    vector_push(job->places, job->place_count, (struct touched_place){.group = group, .function = touch->function, .module = touch->module});
+    return *slot;
+}
+
+// fault->group becomes a place's number.
+static int touched_name(struct touched_job *job, struct error *err)
+{
+    struct map known = {0};
+    struct touched_stack *user = xcalloc(1, sizeof *user), *python = xcalloc(1, sizeof *python);
+    int rc = 0;
+    for (size_t i = 0; i < job->fault_count && rc == 0; i++) {
+        struct touched_fault *fault = &job->faults[i];
+        const struct touched_range *range = &job->ranges[fault->range];
+        uint64_t key = hash_mix(hash_mix(hash_mix(0, (uint64_t)fault->user), (uint64_t)fault->python), (uint64_t)(uintptr_t)range->file);
+        uint32_t *slot = map_put(&known, key);
+        if (*slot == MAP_NONE) {
+            struct diff_touch touch = {0};
+            rc = touched_stack(job, fault->user, user, err);
+            rc = rc ? rc : touched_stack(job, fault->python, python, err);
+            touched_name_python(job, python, &touch);
+            touched_name_native(job, user, range, &touch);
+            uint32_t group = touch.caller || touch.function ? touched_group(job, &touch) : TOUCHED_NONE;
+            *slot = group == TOUCHED_NONE ? MAP_NONE - 1 : touched_place(job, group, &touch);
+        }
+        fault->group = *slot == MAP_NONE - 1 ? TOUCHED_NONE : *slot;
+    }
+    map_free(&known);
+    free(python);
+    free(user);
+    return rc;
+}
+
+// --- out of the store -----------------------------------------------------------------------------
+
+static int touched_load_launches(struct touched_job *job, struct error *err)
+{
+    struct store *store = job->job->store;
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT l.id, l.side, l.started_ns + (SELECT min(s.begin_ns) FROM step s WHERE s.launch_id = l.id) FROM pair p "
+                                     "JOIN launch l ON l.pair_id = p.id WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' AND "
+                                     "EXISTS (SELECT 1 FROM launch_range r WHERE r.launch_id = l.id) AND l.id IN (SELECT c.launch_id FROM page_fault f "
+                                     "CROSS JOIN thread t ON t.id = f.thread_id CROSS JOIN process q ON q.id = t.process_id CROSS JOIN recording c ON "
+                                     "c.id = q.recording_id) ORDER BY l.id LIMIT ?",
+                                     "ii", job->job->workload_id, (int64_t)TOUCHED_LAUNCHES_MAX);
+    int rc = stmt ? 0 : err->code;
+    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+        bool steps = sqlite3_column_type(stmt, 2) != SQLITE_NULL;
+        vector_push(job->launches, job->launch_count,
+                    (struct touched_launch){sqlite3_column_int64(stmt, 0), steps ? sqlite3_column_int64(stmt, 2) : INT64_MAX,
+                                            sqlite3_column_int(stmt, 1) == 1});
+    }
+    return rc;
+}
+
+static int touched_load_ranges(struct touched_job *job, int64_t launch_id, struct intern *files, struct error *err)
+{
+    struct store *store = job->job->store;
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT tgid, begin_address, end_address, resident_bytes, kind || ':' || name, at_ns FROM launch_range "
+                                     "WHERE launch_id = ? ORDER BY tgid, begin_address LIMIT ?",
+                                     "ii", launch_id, (int64_t)TOUCHED_RANGES_MAX);
+    int rc = stmt ? 0 : err->code;
+    job->range_count = 0;
+    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+        struct touched_range range = {.pid = sqlite3_column_int64(stmt, 0),
+                                      .begin = (uint64_t)sqlite3_column_int64(stmt, 1),
+                                      .end = (uint64_t)sqlite3_column_int64(stmt, 2),
+                                      .bytes = sqlite3_column_double(stmt, 3),
+                                      .at_ns = sqlite3_column_int64(stmt, 5)};
+        const struct touched_range *before = job->range_count ? &job->ranges[job->range_count - 1] : NULL;
+        if (range.end <= range.begin || range.end > INT64_MAX || !(range.bytes > 0) ||
+            (before && before->pid == range.pid && range.begin < before->end))
+            continue; // none of ours
+        range.file = intern_get(files, intern_text(files, store_text(store, stmt, 4)));
+        vector_push(job->ranges, job->range_count, range);
+    }
+    return rc;
+}
+
+// The range that holds an address, or TOUCHED_NONE.
+static uint32_t touched_range_of(const struct touched_job *job, int64_t pid, uint64_t address)
+{
+    size_t low = 0, high = job->range_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const struct touched_range *range = &job->ranges[mid];
+        if (range->pid < pid || (range->pid == pid && range->end <= address))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    bool in = low < job->range_count && job->ranges[low].pid == pid && job->ranges[low].begin <= address;
+    return in ? (uint32_t)low : TOUCHED_NONE;
+}
+
+static int touched_load_faults(struct touched_job *job, const struct touched_launch *launch, struct error *err)
+{
+    struct store *store = job->job->store;
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT q.tgid, f.address, f.at_ns, f.user_stack, f.python_stack FROM page_fault f CROSS JOIN thread t ON "
+                                     "t.id = f.thread_id CROSS JOIN process q ON q.id = t.process_id CROSS JOIN recording c ON c.id = q.recording_id "
+                                     "WHERE c.launch_id = ? LIMIT ?",
+                                     "ii", launch->id, (int64_t)TOUCHED_FAULTS_MAX);
+    int rc = stmt ? 0 : err->code;
+    job->fault_count = 0;
+    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+        struct touched_fault fault = {.pid = sqlite3_column_int64(stmt, 0),
+                                      .address = (uint64_t)sqlite3_column_int64(stmt, 1) & ~UINT64_C(4095),
+                                      .at_ns = sqlite3_column_int64(stmt, 2),
+                                      .user = sqlite3_column_int64(stmt, 3),
+                                      .python = sqlite3_column_int64(stmt, 4)};
+        fault.range = touched_range_of(job, fault.pid, fault.address);
+        fault.start = fault.at_ns < launch->step_ns && launch->step_ns != INT64_MAX;
+        if (fault.range != TOUCHED_NONE && fault.at_ns <= job->ranges[fault.range].at_ns)
+            vector_push(job->faults, job->fault_count, fault);
+    }
+    return rc;
+}
+
+// By process and address, of a page its last one.
+static void touched_sort(struct touched_job *job)
+{
+    size_t kept = 0;
+    sort_in_place(job->faults, job->fault_count, x, y,
+                  x->pid != y->pid           ? x->pid < y->pid
+                  : x->address != y->address ? x->address < y->address
+                                             : x->at_ns < y->at_ns);
+    for (size_t i = 0; i < job->fault_count; i++) {
+        struct touched_fault *before = kept ? &job->faults[kept - 1] : NULL;
+        if (before && before->pid == job->faults[i].pid && before->address == job->faults[i].address)
+            kept--;
+        job->faults[kept++] = job->faults[i];
+    }
+    job->fault_count = kept;
+}
+
+// --- whose the bytes are --------------------------------------------------------------------------
+
+static void touched_give(struct touched_job *job, size_t launch, const struct touched_fault *fault, double bytes)
+{
+    if (fault->group == TOUCHED_NONE)
+        return;
+    struct touched_place *place = &job->places[fault->group];
+    struct touched_group *group = &job->groups[place->group];
+    int side = job->launches[launch].side;
+    place->bytes[side] += bytes;
+    group->bytes[launch] += bytes;
+    group->touch.start_bytes[side] += fault->start ? bytes : 0;
+    job->memory->seen[side] += bytes;
+}
+
+// A range without a fault of its own: that of the nearest one of the same file or kind, if it is near.
+static const struct touched_fault *touched_near(const struct touched_job *job, const struct touched_range *range, size_t next)
+{
+    const struct touched_fault *found = NULL;
+    uint64_t nearest = touched_reach;
+    for (size_t i = next ? next - 1 : 0; i <= next && i < job->fault_count; i++) {
+        const struct touched_fault *fault = &job->faults[i];
+        uint64_t away = fault->address < range->begin ? range->begin - fault->address : fault->address - range->end;
+        if (fault->pid != range->pid || job->ranges[fault->range].file != range->file || away > nearest)
+            continue;
+        nearest = away;
+        found = fault;
+    }
+    return found;
+}
+
+static void touched_divide(struct touched_job *job, size_t launch)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < job->range_count; i++) {
+        const struct touched_range *range = &job->ranges[i];
+        double share = range->bytes / (double)(range->end - range->begin);
+        uint64_t from = range->begin;
+        while (at < job->fault_count && job->faults[at].range < i)
+            at++;
+        size_t first = at;
+        for (; at < job->fault_count && job->faults[at].range == i; at++) {
+            bool last = at + 1 == job->fault_count || job->faults[at + 1].range != i;
+            uint64_t to = last ? range->end : job->faults[at].address + (job->faults[at + 1].address - job->faults[at].address) / 2;
+            touched_give(job, launch, &job->faults[at], (double)(to - from) * share);
+            from = to;
+        }
+        const struct touched_fault *near = at == first ? touched_near(job, range, at) : NULL;
+        if (near)
+            touched_give(job, launch, near, range->bytes);
+    }
+    for (size_t i = 0; i < job->fault_count; i++)
+        if (job->faults[i].group != TOUCHED_NONE)
+            job->groups[job->places[job->faults[i].group].group].touch.samples[job->launches[launch].side]++;
+}
+
+// --- what differs ---------------------------------------------------------------------------------
+
+static int touched_compare(const void *left, const void *right)
+{
+    const struct diff_touch *a = left, *b = right;
+    double delta_a = a->b_bytes - a->a_bytes, delta_b = b->b_bytes - b->a_bytes;
+    if (a->told != b->told)
+        return a->told ? -1 : 1;
+    if (a->told && (delta_a > 0) != (delta_b > 0))
+        return delta_a > 0 ? -1 : 1;
+    if (fabs(delta_a) != fabs(delta_b))
+        return fabs(delta_a) > fabs(delta_b) ? -1 : 1;
+    int order = strcmp(a->caller ? a->caller : "", b->caller ? b->caller : "");
+    return order ? order : strcmp(a->function ? a->function : "", b->function ? b->function : "");
+}
+
+static void touched_judge(struct touched_job *job, struct touched_group *group, const size_t *launches, double least)
+{
+    struct diff_touch *touch = &group->touch;
+    double low[2] = {INFINITY, INFINITY}, high[2] = {0, 0}, sum[2] = {0, 0};
+    for (size_t i = 0; i < job->launch_count; i++) {
+        int side = job->launches[i].side;
+        low[side] = fmin(low[side], group->bytes[i]);
+        high[side] = fmax(high[side], group->bytes[i]);
+        sum[side] += group->bytes[i];
+    }
+    touch->a_bytes = sum[0] / (double)launches[0];
+    touch->b_bytes = sum[1] / (double)launches[1];
+    for (int side = 0; side < 2; side++)
+        touch->start_bytes[side] /= (double)launches[side];
+    double delta = touch->b_bytes - touch->a_bytes, apart = fmax(low[1] - high[0], low[0] - high[1]);
+    touch->told = fabs(delta) >= least && apart >= touched_apart_min * fabs(delta);
+    struct diff_memory *memory = job->memory;
+    memory->touch_told_count += touch->told;
+    *(delta > 0 ? &memory->touch_more_bytes : &memory->touch_less_bytes) += touch->told ? delta : 0;
+}
+
+// The native function that has more than half of it, on the side that has more.
+static void touched_functions(struct touched_job *job, const size_t *launches)
+{
+    double *most = xcalloc(job->group_count + 1, sizeof *most);
+    for (size_t i = 0; i < job->place_count; i++) {
+        const struct touched_place *place = &job->places[i];
+        struct diff_touch *touch = &job->groups[place->group].touch;
+        int side = touch->b_bytes > touch->a_bytes;
+        double bytes = place->bytes[side];
+        if (bytes <= most[place->group] || (touch->caller && bytes <= (double)launches[side] * (side ? touch->b_bytes : touch->a_bytes) / 2))
+            continue;
+        most[place->group] = bytes;
+        touch->function = place->function;
+        touch->module = place->module;
+    }
+    free(most);
+}
+
+static void touched_tell(struct touched_job *job, double least)
+{
+    struct diff_memory *memory = job->memory;
+    size_t launches[2] = {0, 0};
+    for (size_t i = 0; i < job->launch_count; i++)
+        launches[job->launches[i].side]++;
+    for (int side = 0; side < 2; side++)
+        memory->seen[side] /= launches[side] ? (double)launches[side] : 1;
+    if (!launches[0] || !launches[1])
+        return;
+    for (size_t i = 0; i < job->group_count; i++)
+        touched_judge(job, &job->groups[i], launches, least);
+    touched_functions(job, launches);
+    memory->touches = arena_alloc(job->job->arena, job->group_count, sizeof *memory->touches);
+    for (size_t i = 0; i < job->group_count; i++)
+        memory->touches[i] = job->groups[i].touch;
+    memory->touch_count = job->group_count;
+    if (memory->touch_count)
+        qsort(memory->touches, memory->touch_count, sizeof *memory->touches, touched_compare);
+}
+
+int diff_touched(struct diff_job *diff, struct diff_memory *memory, double least, struct error *err)
+{
+    struct touched_job job = {.job = diff, .memory = memory};
+    struct intern *files = intern_new();
+    int rc = touched_load_launches(&job, err);
+    for (size_t i = 0; i < job.launch_count && rc == 0; i++) {
+        rc = touched_load_ranges(&job, job.launches[i].id, files, err);
+        if (rc == 0)
+            rc = touched_load_faults(&job, &job.launches[i], err);
+        touched_sort(&job);
+        if (rc == 0)
+            rc = touched_name(&job, err);
+        if (rc == 0)
+            touched_divide(&job, i);
+    }
+    if (rc == 0)
+        touched_tell(&job, least);
+    for (size_t i = 0; i < job.group_count; i++)
+        free(job.groups[i].bytes);
+    map_free(&job.group_of);
+    map_free(&job.place_of);
+    intern_free(files);
+    free(job.launches);
+    free(job.ranges);
+    free(job.faults);
+    free(job.groups);
+    free(job.places);
+    return rc;
+}
