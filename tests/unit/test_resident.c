@@ -26,9 +26,19 @@ static void world_begin(const char *text)
     world_smaps(text);
 }
 
+static void world_pagemap(const uint64_t *entries, size_t count)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/pagemap", world);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fwrite(entries, sizeof *entries, count, file) == count && fclose(file) == 0);
+}
+
 static void world_end(void)
 {
     char path[128];
+    snprintf(path, sizeof path, "%s/pagemap", world);
+    unlink(path);
     snprintf(path, sizeof path, "%s/smaps", world);
     unlink(path);
     CHECK_INT(rmdir(world), 0);
@@ -117,6 +127,80 @@ TEST(bounded)
     world_end();
 }
 
+// Which pages: runs of them, as many as are kept, and no more bytes than the kernel counts.
+TEST(ranges_of_pages)
+{
+    enum { PAGES = 300001 };
+    struct resident resident = {0};
+    uint64_t *entries = calloc(PAGES + 16, sizeof *entries);
+    int64_t sum = 0;
+    world_begin("1000-6000 rw-p 00000000 00:00 0 \nRss: 12 kB\nAnonymous: 12 kB\n"
+                "6000-8000 r--p 00000000 fe:01 5 /lib/libc.so.6\nRss: 4 kB\nAnonymous: 0 kB\n"
+                "8000-9000 rw-p 00000000 00:00 0 \nRss: 0 kB\nAnonymous: 0 kB\n");
+    entries[1] = entries[2] = entries[4] = UINT64_C(1) << 63; // of 1000 to 6000
+    entries[3] = UINT64_C(1) << 62;                           // swapped out
+    entries[6] = entries[7] = UINT64_C(1) << 63;              // both are mapped, one is the page of zeros
+    entries[8] = UINT64_C(1) << 63;
+    world_pagemap(entries, 16);
+    CHECK_INT(resident_add(&resident, world), 0);
+    CHECK_INT(resident.range_count, 3);
+    CHECK_INT(resident.ranges[0].begin, 0x1000);
+    CHECK_INT(resident.ranges[0].end, 0x3000);
+    CHECK_INT(resident.ranges[0].bytes, 0x2000);
+    CHECK_INT(resident.ranges[1].begin, 0x4000);
+    CHECK_INT(resident.ranges[1].end, 0x5000);
+    CHECK_STR(resident.ranges[2].name, "libc.so.6");
+    CHECK_INT(resident.ranges[2].bytes, 0x1000);
+    resident_clear(&resident);
+    world_end();
+
+    char text[256];
+    snprintf(text, sizeof text, "1000-%x000 rw-p 00000000 00:00 0 \nRss: %d kB\nAnonymous: 0 kB\n", PAGES + 1, (PAGES + 1) / 2 * 4);
+    world_begin(text);
+    for (size_t i = 0; i <= PAGES; i++)
+        entries[i] = i % 2 ? UINT64_C(1) << 63 : 0;
+    world_pagemap(entries, PAGES + 1);
+    CHECK_INT(resident_add(&resident, world), 0);
+    resident_sort(&resident, 10);
+    CHECK(resident.range_count > 0 && resident.range_count <= 16384);
+    for (size_t i = 0; i < resident.range_count; i++) {
+        sum += resident.ranges[i].bytes;
+        CHECK(i == 0 || resident.ranges[i].begin >= resident.ranges[i - 1].end);
+    }
+    CHECK_INT(sum, (int64_t)(PAGES + 1) / 2 * 4096);
+    resident_clear(&resident);
+    CHECK_INT(truncate(strcat(strcpy(text, world), "/pagemap"), 4096), 0); // it ends too early: a mapping is a range
+    CHECK_INT(resident_add(&resident, world), 0);
+    CHECK_INT(resident.range_count, 1);
+    CHECK_INT(resident.ranges[0].end, (int64_t)(PAGES + 1) << 12);
+    CHECK_INT(resident.ranges[0].bytes, resident.rows[0].resident_bytes);
+    resident_clear(&resident);
+    free(entries);
+    world_end();
+}
+
+TEST(ranges_of_ourselves)
+{
+    enum { BYTES = 8 << 20, KEPT = 2 << 20 };
+    struct resident resident = {0};
+    char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED && madvise(memory, BYTES, MADV_NOHUGEPAGE) == 0);
+    memset(memory, 1, BYTES);
+    CHECK_INT(madvise(memory + KEPT, BYTES - 2 * KEPT, MADV_DONTNEED), 0);
+    CHECK_INT(resident_add(&resident, "/proc/self"), 0);
+    CHECK(resident.at_ns > 0);
+    size_t found = 0;
+    for (size_t i = 0; i < resident.range_count; i++) {
+        const struct resident_range *range = &resident.ranges[i];
+        bool first = range->begin == (uint64_t)memory && range->end == range->begin + KEPT;
+        bool last = range->begin == (uint64_t)memory + BYTES - KEPT && range->end == range->begin + KEPT;
+        found += (first || last) && range->bytes == KEPT && range->kind == RESIDENT_ANONYMOUS;
+    }
+    CHECK_INT(found, 2);
+    resident_clear(&resident);
+    munmap(memory, BYTES);
+}
+
 TEST(nobody)
 {
     struct resident resident = {0};
@@ -182,6 +266,8 @@ TEST(rows_in_a_store)
     CHECK_INT(value, 7 * 1024);
     CHECK_INT(store_get_int(store, &value, &err, "SELECT count(DISTINCT kind) FROM launch_memory", ""), 0);
     CHECK_INT(value, RESIDENT_KIND_COUNT);
+    CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM launch_range WHERE at_ns > 0 AND tgid = 0", ""), 0);
+    CHECK_INT(value, 1); // the directory has all mappings at one address
     resident_clear(&resident);
     store_close(store);
     world_end();

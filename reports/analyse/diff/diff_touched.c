@@ -96,7 +96,7 @@ static bool touched_serves(const struct touched_frame *frame)
 {
     static const char *const modules[] = {"libc.so", "libc-", "ld-linux", "ld-2", "ld-musl", "libstdc++", "libjemalloc", "libtcmalloc",
                                           "libmimalloc", "libpthread", "[vdso]", "[kernel]", NULL};
-    static const char *const names[] = {"operator new", "malloc", "calloc", "realloc", "_start", "__libc_start", "mem", "__mem", NULL};
+    static const char *const names[] = {"operator new", "malloc", "calloc", "realloc", "_start", "__libc_start", "memcpy", "memmove", "memset", "__mem", NULL};
     return touched_begins_any(frame->module, modules) || touched_begins_any(frame->name, names) || frame->name[0] == '[' ||
            strstr(frame->name, "+0x");
 }
