@@ -30,7 +30,7 @@ struct capture_opts {
     bool no_children;
     int64_t threshold_ns; // gaps and lock waits at least this long are sent
     uint32_t sample_hz;   // 0: no sampling
-    bool faults;          // page faults of the target are sampled, 200 a second and CPU at most
+    bool faults;          // page faults of the target are sampled, 125 a second and CPU at most, 400 at once
     size_t ring_bytes;    // 0 = 4 MiB; power of two
     capture_mapping_callback on_mapping; // NULL: not wanted
     bool prompt;          // records wake the reader of the rings, up to 5,000 times a second, instead of waiting until it looks

@@ -15,7 +15,6 @@ struct ring_buffer;
 enum {
     CAPTURE_MISSING_MAX = 64,
     CAPTURE_PROGRAMS_MAX = 64,
-    CAPTURE_FAULT_PERIOD = 4, // a huge page is one fault: of 8 MiB that is touched by them one tick comes
     CAPTURE_KEPT_MAX = 8192, // threads of the target on PREEMPT_RT: 18 MB
 };
 

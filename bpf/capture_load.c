@@ -322,7 +322,7 @@ int capture_attach(struct capture *capture, struct error *err)
     }
     if (capture->sample_hz)
         attach_event(capture, capture->skeleton->progs.sample_tick, PERF_COUNT_SW_CPU_CLOCK, 1000000000 / capture->sample_hz);
-    attach_event(capture, capture->skeleton->progs.fault_tick, PERF_COUNT_SW_PAGE_FAULTS, CAPTURE_FAULT_PERIOD);
+    attach_event(capture, capture->skeleton->progs.fault_tick, PERF_COUNT_SW_PAGE_FAULTS, 1);
     return 0;
 }
 

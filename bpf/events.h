@@ -148,13 +148,32 @@ struct ug_sample {
     __u16 reserved[3];
 };
 
+enum {
+    UG_FAULT_LEVEL_MAX = 12,
+    UG_FAULT_PAGE_BITS = 12, /* counted in such pages, also where they are larger */
+    UG_FAULT_HUGE_BITS = 9,  /* of a huge page, in pages */
+};
+
+/* Is the page of this address one of those, one in 2^level, whose faults are told? Those of a level are of all lower ones, too. The first
+ * page of a huge one is of all up to UG_FAULT_HUGE_BITS. */
+static inline __u32 ug_fault_is_of(__u64 address, __u32 level)
+{
+    __u64 page = address >> UG_FAULT_PAGE_BITS;
+
+    if (!(page & ((1 << UG_FAULT_HUGE_BITS) - 1))) {
+        page >>= UG_FAULT_HUGE_BITS;
+        level = level > UG_FAULT_HUGE_BITS ? level - UG_FAULT_HUGE_BITS : 0;
+    }
+    return !(page * 0x9e3779b97f4a7c15ull >> 32 & ((1u << level) - 1));
+}
+
 /* One of the page faults of a target. A file's neighbouring pages, and the others of a huge page, come without faults. */
 struct ug_fault {
     struct ug_head head;
     __u64 at_ns;
     __u64 address;
     struct ug_task task;
-    __u32 period; /* faults of the CPU, whoever's, that it stands for */
+    __u32 level;  /* ug_fault_is_of: of the CPU, when it happened */
     __u32 why;    /* UG_SAMPLE_USER_MISSED, UG_SAMPLE_PYTHON, UG_SAMPLE_PYTHON_GC */
     __u16 user_count;
     __u16 python_count;

@@ -305,13 +305,13 @@ CREATE TABLE sample (
     python_stack INTEGER REFERENCES stack (id) -- walked within a tick's length; may be torn
 ) STRICT;
 
--- Page faults of the target, one of so many (traced launches): which code touched memory first, or again after it was given back.
--- A fault may have brought more than one page: a file's neighbours, a huge page.
+-- Page faults of the target on a sample of the pages (traced launches): which code touched memory first, or again after it was
+-- given back. A fault may have brought more than one page: a file's neighbours, a huge page.
 CREATE TABLE page_fault (
     thread_id    INTEGER NOT NULL REFERENCES thread (id),
     at_ns        INTEGER NOT NULL,
     address      INTEGER NOT NULL,
-    period       INTEGER NOT NULL,    -- faults of its CPU that it stands for
+    level        INTEGER NOT NULL,    -- one page in 2^level was sampled then, on its CPU (ug_fault_is_of, bpf/events.h)
     user_stack   INTEGER REFERENCES stack (id),
     python_stack INTEGER REFERENCES stack (id)
 ) STRICT;
@@ -888,7 +888,7 @@ FROM launch_memory m JOIN launch l ON l.id = m.launch_id JOIN pair p ON p.id = l
 JOIN workload w ON w.id = p.workload_id;
 
 CREATE VIEW v_page_fault AS
-SELECT l.id AS launch, w.name AS workload, CASE l.side WHEN 0 THEN 'a' WHEN 1 THEN 'b' END AS side, q.tgid AS pid, t.tid, f.at_ns, f.address, f.period,
+SELECT l.id AS launch, w.name AS workload, CASE l.side WHEN 0 THEN 'a' WHEN 1 THEN 'b' END AS side, q.tgid AS pid, t.tid, f.at_ns, f.address, f.level,
        r.kind, r.name, r.end_address IS NOT NULL AS resident, f.user_stack, f.python_stack, q.recording_id AS recording
 FROM page_fault f JOIN thread t ON t.id = f.thread_id JOIN process q ON q.id = t.process_id JOIN recording c ON c.id = q.recording_id
 LEFT JOIN launch l ON l.id = c.launch_id LEFT JOIN pair p ON p.id = l.pair_id LEFT JOIN workload w ON w.id = p.workload_id

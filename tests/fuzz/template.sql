@@ -24,6 +24,11 @@ INSERT INTO tensor SELECT id, 0, 1, 'output', 'f32', 4, '00112233aabbccdd', x'00
 INSERT INTO launch_value SELECT id, 0, 'lr', 0.001 FROM launch;
 INSERT INTO launch_memory SELECT launch.id, m.value ->> 0, m.value ->> 1, (m.value ->> 2) * (1 + side), (m.value ->> 3) * (1 + side) FROM launch,
     json_each('[["file", "libtorch_cpu.so.1.13.0", 90000000, 4096], ["file", "", 700000, 0], ["heap", "", 40000000, 40000000], ["anonymous", "", 60000000, 60000000]]') m;
+INSERT INTO launch_range SELECT launch.id, p.tgid, m.value ->> 0, (m.value ->> 0) + (m.value ->> 1), m.value ->> 1, m.value ->> 2, m.value ->> 3, 9000000000000000
+    FROM launch JOIN recording r ON r.launch_id = launch.id JOIN process p ON p.recording_id = r.id AND p.kind = 'target',
+    json_each('[[1048576, 90000000, "file", "libtorch_cpu.so.1.13.0"], [200003584, 40000000, "heap", ""], [400003072, 60000000, "anonymous", ""]]') m;
+INSERT INTO page_fault SELECT t.id, t(2085647), m.value, 4, (SELECT min(id) FROM stack WHERE kind = 'user'), (SELECT min(id) FROM stack WHERE kind = 'python')
+    FROM thread t JOIN process p ON p.id = t.process_id AND p.kind = 'target', json_each('[1052672, 9048576, 210003584, 430003072]') m;
 INSERT INTO loss SELECT id, 0, n.step, 0.5, x'000000000000e03f' FROM launch, (SELECT 0 AS step UNION SELECT 1 UNION SELECT 4) n;
 INSERT INTO recorded_step VALUES (1, 0, 0, t(0), 12000000), (1, 0, 1, t(13000000), 22000000), (2, 0, 0, t(0), 12000000);
 INSERT INTO stack (id, kind, depth, frames) VALUES (90, 'kernel', 3, '[90, 91, 92]');

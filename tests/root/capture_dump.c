@@ -141,7 +141,7 @@ static void print_fault(const struct ug_fault *fault)
     U(fault, at_ns);
     print_task("task", &fault->task);
     U(fault, address);
-    U(fault, period);
+    U(fault, level);
     print_stack("user", frames, fault->user_count, false);
     printf("}\n");
 }

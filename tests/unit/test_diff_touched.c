@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bpf/events.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "tests/unit/runner.h"
@@ -84,9 +85,13 @@ static void range_of(int launch, const char *kind, const char *name, int64_t at,
         (long long)bytes, kind, name, READ_NS);
 }
 
+static void fault_of(int launch, int64_t at, int at_ns, int user, int python, int level)
+{
+    sql("INSERT INTO page_fault VALUES (%d, %d, %lld, %d, nullif(%d, 0), nullif(%d, 0))", launch, at_ns, (long long)(base + at), level, user, python);
+}
 static void fault(int launch, int64_t at, int at_ns, int user, int python)
 {
-    sql("INSERT INTO page_fault VALUES (%d, %d, %lld, 4, nullif(%d, 0), nullif(%d, 0))", launch, at_ns, (long long)(base + at), user, python);
+    fault_of(launch, at, at_ns, user, python, 0);
 }
 
 // Every side has this: the program itself.
@@ -156,6 +161,51 @@ TEST(given_back_or_touched_again_or_later)
     CHECK_STR(memory.touches[0].function, "again");
     CHECK_DBL(delta_mib(0), 32, 1e-9);
     end();
+}
+
+// 32 MiB were touched, given back, and touched again by another function when fewer pages were sampled.
+TEST(a_smaller_sample_hides_what_was_before)
+{
+    begin();
+    int back = stack("user", "gives_back@plant"), again = stack("user", "again@plant");
+    ground(again);
+    for (int launch = 2; launch <= 4; launch += 2) {
+        range_of(launch, "anonymous", "", 0, 32 * MIB);
+        range_of(launch, "anonymous", "", 64 * MIB, 32 * MIB); // and this is still of the first one
+        for (int64_t at = 0; at < 32 * MIB; at += 4096) {
+            if (ug_fault_is_of((uint64_t)(base + at), 4))
+                fault_of(launch, at, 550, back, 0, 4);
+            if (ug_fault_is_of((uint64_t)(base + at), 8))
+                fault_of(launch, at, 650, again, 0, 8);
+            if (ug_fault_is_of((uint64_t)(base + 64 * MIB + at), 4))
+                fault_of(launch, 64 * MIB + at, 551, back, 0, 4);
+        }
+    }
+    touched();
+    CHECK_INT(memory.touch_told_count, 2);
+    for (int i = 0; i < 2; i++)
+        CHECK_DBL(delta_mib(i), 32, 1e-9);
+    end();
+}
+
+// The sample of a level is of all lower ones, has its share of the pages, and a huge page's first one up to level 9.
+TEST(samples_of_pages)
+{
+    enum { PAGES = 1 << 20 };
+    size_t count[UG_FAULT_LEVEL_MAX + 1] = {0};
+    for (uint64_t page = 0; page < PAGES; page++)
+        for (uint32_t level = 0; level <= UG_FAULT_LEVEL_MAX; level++) {
+            uint32_t of = ug_fault_is_of((uint64_t)base + (page << 12) + 17, level);
+            count[level] += of;
+            CHECK(!of || !level || ug_fault_is_of((uint64_t)base + (page << 12), level - 1));
+            CHECK(of || page % 512 || level > UG_FAULT_HUGE_BITS);
+        }
+    CHECK_INT(count[0], PAGES);
+    for (int level = 1; level < 7; level++) {
+        double want = (PAGES >> level) + (double)PAGES / 512;
+        CHECK(count[level] > 0.9 * want && count[level] < 1.1 * want);
+    }
+    CHECK(count[UG_FAULT_LEVEL_MAX] > (PAGES >> 12) / 2 && count[UG_FAULT_LEVEL_MAX] < (PAGES >> 12) * 4);
 }
 
 TEST(neighbours_of_a_file_and_what_is_too_far)

@@ -143,6 +143,14 @@ static struct diff_memory_part memory_parts[] = {
     {.kind = DIFF_MEMORY_HEAP, .name = "", .name_a = "", .name_b = "", .a_bytes = 90 << 20, .b_bytes = 91 << 20},
 };
 
+static struct diff_touch memory_touches[] = {
+    {.caller = "Adam.step", .caller_file = "torch/optim/adam.py", .outside = "train", .outside_file = "train.py", .function = "fill",
+     .module = "libtorch_cpu.so", .a_bytes = 4 << 20, .b_bytes = 64 << 20, .samples = {2, 31}, .told = true},
+    {.caller = "import of torch", .function = "loading of lib<script>alert|\x1b[31m.so", .b_bytes = 20 << 20, .start_bytes = {0, 19 << 20},
+     .samples = {0, 9}, .told = true},
+    {.function = "main", .module = "plant", .a_bytes = 3 << 20, .b_bytes = 4 << 20},
+};
+
 static struct diff_memory memory(bool failed)
 {
     return (struct diff_memory){.failed = failed,
@@ -153,6 +161,11 @@ static struct diff_memory memory(bool failed)
                                 .peak = {241 << 20, 327 << 20},
                                 .launches = {2, 2},
                                 .parts = memory_parts,
+                                .touches = memory_touches,
+                                .touch_count = 3,
+                                .touch_told_count = 2,
+                                .touch_more_bytes = 80 << 20,
+                                .seen = {220 << 20, 310 << 20},
                                 .part_count = 4,
                                 .told_count = 3,
                                 .more_bytes = 91 << 20,
@@ -310,7 +323,25 @@ TEST(memory_that_failed_is_told_first)
     CHECK(diff_view_explained(&diff));
     char *text = diff_view_markdown(&diff);
     CHECK(strstr(text, "anonymous memory +30.0 MiB") && !strstr(text, "<script>alert") && !strchr(text, '\x1b'));
+    CHECK(strstr(text, "first touched in Adam.step (torch/optim/adam.py), called by train (train.py), most by fill of libtorch"));
     free(text);
+    text = table_of(&(struct diff_view){.diff = &diff, .all = true}, &(struct render_opts){0});
+    CHECK(strstr(text, "touched") && strstr(text, "main of plant") && !strchr(text, '\x1b'));
+    free(text);
+    text = diff_text_memory_touched(&workload);
+    CHECK_STR(text, "By the code that touched it first: +60.0 MiB in Adam.step (torch/optim/adam.py), called by train (train.py), most by fill "
+                    "of libtorch_cpu.so; +20.0 MiB in import of torch, most by loading of lib<script>alert|\x1b[31m.so; all else +6.00 MiB. "
+                    "Page faults are sampled: of what was held 94 % (a) and 97 % (b) have one.");
+    free(text);
+    text = diff_text_touch(&memory_touches[1]);
+    CHECK_CONTAINS(text, "0 B -> 20.0 MiB, before the first step");
+    free(text);
+    workload.memory.touch_told_count = 0;
+    text = diff_text_memory_touched(&workload);
+    CHECK_CONTAINS(text, "No single piece of code");
+    free(text);
+    workload.memory.touch_count = 0; // nobody watched
+    CHECK(!diff_text_memory_touched(&workload));
     // What was freed by the time anybody looked is in no part, and that is said.
     workload.memory.held[1] = workload.memory.held[0] + (1 << 20);
     workload.memory.told_count = 0;

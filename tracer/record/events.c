@@ -173,7 +173,7 @@ static void event_fault(struct recorder *recorder, const struct ug_fault *fault)
     row_int(&row, thread->id);
     row_int(&row, (int64_t)fault->at_ns);
     row_int(&row, (int64_t)fault->address);
-    row_int(&row, fault->period);
+    row_int(&row, fault->level);
     row_id(&row, user);
     row_id(&row, python);
     writer_put(recorder->writer, &row);

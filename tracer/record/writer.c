@@ -44,7 +44,7 @@ static const struct {
                     "syscall_arg0, syscall_arg1, syscall_target", false, false},
     [WRITER_SAMPLE] = {"sample", "thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack", false,
                        false},
-    [WRITER_FAULT] = {"page_fault", "thread_id, at_ns, address, period, user_stack, python_stack", false, false},
+    [WRITER_FAULT] = {"page_fault", "thread_id, at_ns, address, level, user_stack, python_stack", false, false},
     [WRITER_LOCK] = {"lock_wait",
                      "thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, owner_stack",
                      false, false},

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bpf/events.h"
 #include "common/containers/hash.h"
 #include "common/containers/intern.h"
 #include "common/containers/map.h"
@@ -24,6 +25,7 @@ enum {
     TOUCHED_LAUNCHES_MAX = 64,
     TOUCHED_FRAMES_MAX = 128,
     TOUCHED_NAME_MAX = 64,
+    TOUCHED_LATER_MAX = 256, // neighbours on each side that are asked whether they came later
 };
 // How far beyond the last fault of a range those of other ranges of the same file or kind reach: two huge pages.
 static const uint64_t touched_reach = 4 << 20;
@@ -41,7 +43,7 @@ struct touched_range {
 struct touched_fault {
     uint64_t address;
     int64_t pid, at_ns, user, python;
-    uint32_t range, group;
+    uint32_t range, group, level;
     bool start;
 };
 struct touched_place { // of a native function within a group
@@ -352,7 +354,7 @@ static int touched_load_faults(struct touched_job *job, const struct touched_lau
 {
     struct store *store = job->job->store;
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT q.tgid, f.address, f.at_ns, f.user_stack, f.python_stack FROM page_fault f CROSS JOIN thread t ON "
+                                     "SELECT q.tgid, f.address, f.at_ns, f.user_stack, f.python_stack, f.level FROM page_fault f CROSS JOIN thread t ON "
                                      "t.id = f.thread_id CROSS JOIN process q ON q.id = t.process_id CROSS JOIN recording c ON c.id = q.recording_id "
                                      "WHERE c.launch_id = ? LIMIT ?",
                                      "ii", launch->id, (int64_t)TOUCHED_FAULTS_MAX);
@@ -363,7 +365,9 @@ static int touched_load_faults(struct touched_job *job, const struct touched_lau
                                       .address = (uint64_t)sqlite3_column_int64(stmt, 1) & ~UINT64_C(4095),
                                       .at_ns = sqlite3_column_int64(stmt, 2),
                                       .user = sqlite3_column_int64(stmt, 3),
-                                      .python = sqlite3_column_int64(stmt, 4)};
+                                      .python = sqlite3_column_int64(stmt, 4),
+                                      .level = (uint32_t)sqlite3_column_int64(stmt, 5)};
+        fault.level = fault.level < UG_FAULT_LEVEL_MAX ? fault.level : UG_FAULT_LEVEL_MAX;
         fault.range = touched_range_of(job, fault.pid, fault.address);
         fault.start = fault.at_ns < launch->step_ns && launch->step_ns != INT64_MAX;
         if (fault.range != TOUCHED_NONE && fault.at_ns <= job->ranges[fault.range].at_ns)
@@ -387,6 +391,36 @@ static void touched_sort(struct touched_job *job)
         job->faults[kept++] = job->faults[i];
     }
     job->fault_count = kept;
+}
+
+// Came `later` with a sample that has not the page of `fault`, near it? Then the page may have been touched again, unseen. Two
+// distances of its sample: nearer than that one who touches a stretch of memory leaves a fault.
+static bool touched_hides(const struct touched_fault *later, const struct touched_fault *fault, bool *ret_near)
+{
+    uint64_t away = later->address > fault->address ? later->address - fault->address : fault->address - later->address;
+    *ret_near = later->pid == fault->pid && away <= (UINT64_C(2) << UG_FAULT_LEVEL_MAX << UG_FAULT_PAGE_BITS);
+    return *ret_near && later->at_ns > fault->at_ns && away <= (UINT64_C(2) << later->level << UG_FAULT_PAGE_BITS) &&
+           !ug_fault_is_of(fault->address, later->level);
+}
+
+static void touched_drop_hidden(struct touched_job *job)
+{
+    bool *hidden = xcalloc(job->fault_count + 1, sizeof *hidden), near;
+    size_t kept = 0;
+    for (size_t i = 0; i < job->fault_count; i++) {
+        const struct touched_fault *fault = &job->faults[i];
+        near = true;
+        for (size_t j = i; j-- && near && !hidden[i] && i - j <= TOUCHED_LATER_MAX;)
+            hidden[i] = touched_hides(&job->faults[j], fault, &near);
+        near = true;
+        for (size_t j = i + 1; j < job->fault_count && near && !hidden[i] && j - i <= TOUCHED_LATER_MAX; j++)
+            hidden[i] = touched_hides(&job->faults[j], fault, &near);
+    }
+    for (size_t i = 0; i < job->fault_count; i++)
+        if (!hidden[i])
+            job->faults[kept++] = job->faults[i];
+    job->fault_count = kept;
+    free(hidden);
 }
 
 // --- whose the bytes are --------------------------------------------------------------------------
@@ -531,6 +565,7 @@ int diff_touched(struct diff_job *diff, struct diff_memory *memory, double least
         if (rc == 0)
             rc = touched_load_faults(&job, &job.launches[i], err);
         touched_sort(&job);
+        touched_drop_hidden(&job);
         if (rc == 0)
             rc = touched_name(&job, err);
         if (rc == 0)

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds memory that named functions touched, as many MiB of each as the environment says ($MAPPED, $ARENA, $FILE of $PLANT_FILE, $BACK, $AGAIN),
+// and works for a while. For tests/root/touched.py.
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, BLOCK = 40000 };
+
+// A part of who calls it, so that what is named does not depend on the walk over the stack.
+__attribute__((always_inline)) static inline void touch(volatile char *memory, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += PAGE)
+        memory[at] = 1;
+}
+
+static size_t mib(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? (size_t)atoi(text) << 20 : 0;
+}
+
+static char *map(size_t bytes)
+{
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        exit(1);
+    return memory;
+}
+
+__attribute__((noinline)) static void keeps_mapped(size_t bytes)
+{
+    if (bytes)
+        touch(map(bytes), bytes);
+}
+
+__attribute__((noinline)) static void keeps_in_arena(size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += BLOCK) {
+        char *block = malloc(BLOCK); // below the size from which it is mapped on its own
+        if (block)
+            touch(block, BLOCK);
+    }
+}
+
+__attribute__((noinline)) static void keeps_file(size_t bytes)
+{
+    volatile char sum = 0;
+    int fd = bytes ? open(getenv("PLANT_FILE"), O_RDONLY) : -1;
+    char *file = bytes ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0) : NULL;
+    if (file == MAP_FAILED)
+        exit(1);
+    for (size_t at = 0; at < bytes; at += PAGE)
+        sum += file[at];
+}
+
+__attribute__((noinline)) static void gives_back(size_t bytes)
+{
+    char *memory = bytes ? map(bytes) : NULL;
+    if (memory)
+        touch(memory, bytes);
+    if (memory)
+        munmap(memory, bytes);
+}
+
+static char *again_memory;
+__attribute__((noinline)) static void gives_up(size_t bytes)
+{
+    touch(again_memory, bytes);
+    madvise(again_memory, bytes, MADV_DONTNEED);
+}
+__attribute__((noinline)) static void takes_again(size_t bytes)
+{
+    touch(again_memory, bytes);
+}
+
+static void works(double seconds)
+{
+    struct timespec now;
+    double begin = 0, at;
+    do {
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+        at = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+        begin = begin > 0 ? begin : at;
+    } while (at < begin + seconds);
+}
+
+int main(void)
+{
+    works(0.03); // until the recorder knows the code
+    gives_back(mib("BACK"));
+    if (mib("AGAIN")) {
+        again_memory = map(mib("AGAIN"));
+        gives_up(mib("AGAIN"));
+    }
+    keeps_mapped(mib("MAPPED"));
+    keeps_in_arena(mib("ARENA"));
+    keeps_file(mib("FILE"));
+    if (again_memory)
+        takes_again(mib("AGAIN"));
+    works(0.25);
+    return 0;
+}
