@@ -86,16 +86,25 @@ def test_both_sides_are_recorded(case):
 
 PLANTED_MEMORY = """
 import mmap, os, time
+def works(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+def fills(bytes):
+    memory = mmap.mmap(-1, bytes + 1, mmap.MAP_PRIVATE)
+    for at in range(0, bytes, 4096):
+        memory[at] = 1
+    return memory
+def reads(bytes):
+    with open(os.environ["PLANT_FILE"], "rb") as handle:
+        data = mmap.mmap(handle.fileno(), bytes, prot=mmap.PROT_READ)
+    sum(data[at] for at in range(0, bytes, 4096))
+    return data
 anonymous, file = (int(os.environ[name]) << 20 for name in ("ANONYMOUS_MIB", "FILE_MIB"))
-memory = mmap.mmap(-1, anonymous + 1, mmap.MAP_PRIVATE)
-for at in range(0, anonymous, 4096):
-    memory[at] = 1
-handle = open(os.environ["PLANT_FILE"], "rb")
-data = mmap.mmap(handle.fileno(), file, prot=mmap.PROT_READ)
-sum(data[at] for at in range(0, file, 4096))
-end = time.process_time() + 0.4
-while time.process_time() < end:
-    pass
+works(0.15) # until the recorder has found the interpreter
+fills(anonymous // 2).close() # gone before the peak
+kept = fills(anonymous), reads(file)
+works(0.3)
 """
 
 
@@ -128,6 +137,9 @@ def test_planted_memory_is_named_first(case):
     assert told == [("anonymous", ""), ("file", "libplant.so")], "%s\n%s" % (memory, done)
     for part, mib in zip(memory["parts"], (64, 32)):
         assert abs(part["delta_bytes"] - (mib << 20)) < 4 << 20, part
+    # Who touched it first, without what the candidate gave back.
+    code = {touch["caller"]: touch["delta_bytes"] / (1 << 20) for touch in memory["touched"] if touch["told"]}
+    assert set(code) == {"fills", "reads"} and abs(code["fills"] - 64) < 8 and abs(code["reads"] - 32) < 4, (code, memory["touched"][:6])
     said = " ".join(done.out.split())  # at the end of `upgate ab`, before the step that only got longer
     assert -1 < said.find("w0: peak memory") < said.find("w0: launch"), done
     assert re.search(r"anonymous memory \+6\d\.\d MiB, libplant\.so \+[23]\d\.\d MiB", said), done
