@@ -102,7 +102,7 @@ def reads(bytes):
     return data
 anonymous, file = (int(os.environ[name]) << 20 for name in ("ANONYMOUS_MIB", "FILE_MIB"))
 works(0.15) # until the recorder has found the interpreter
-fills(anonymous // 2).close() # gone before the peak
+fills(anonymous // 4).close() # gone before the peak
 kept = fills(anonymous), reads(file)
 works(0.3)
 """

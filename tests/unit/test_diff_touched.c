@@ -216,7 +216,7 @@ TEST(neighbours_of_a_file_and_what_is_too_far)
     for (int launch = 2; launch <= 4; launch += 2) {
         range_of(launch, "file", "data.bin", 0, 16 * MIB);
         fault(launch, 0, 600, reads, 0);
-        range_of(launch, "file", "data.bin", 17 * MIB, MIB);      // 17 MiB from the fault: too far
+        range_of(launch, "file", "data.bin", 66 * MIB, MIB);      // 66 MiB from the fault: too far
         range_of(launch, "file", "other.bin", 16 * MIB, MIB / 2); // another file
         range_of(launch, "file", "data.bin", -2 * MIB, MIB);
     }
@@ -241,8 +241,10 @@ TEST(names)
          "in_arena.<locals>.<listcomp>@/srv/train.py;in_arena@/srv/train.py;<module>@/srv/train.py", "heap", "", "in_arena", "train.py", NULL, NULL},
         {"read@libc.so.6;_PyEval_EvalFrame@python3.11",
          "get_data@<frozen importlib._bootstrap_external>;<module>@/e/site-packages/torch/nn/__init__.py;exec@<frozen importlib._bootstrap>;"
-         "<module>@/e/site-packages/torch/__init__.py;exec@<frozen importlib._bootstrap>;<module>@/srv/train.py",
+         "<module>@/e/site-packages/torch/__init__.py;exec@<frozen importlib._bootstrap>;<module>@/srv/common.py;exec@<frozen importlib._bootstrap>;<module>@/srv/train.py",
          "heap", "", "import of torch", NULL, NULL, NULL},
+        {"read@libc.so.6;_PyEval_EvalFrame@python3.11", "<module>@/srv/mine/__init__.py;exec@<frozen importlib._bootstrap>;<module>@/srv/train.py", "heap", "",
+         "import of mine", NULL, NULL, NULL},
         {"_dl_relocate_object@ld-linux-x86-64.so.2;dlopen@libc.so.6", NULL, "file", "libtorch_cpu.so.1.13.0", NULL, NULL, NULL,
          "loading of libtorch_cpu.so"},
         {"mem_efficient@libtorch_cpu.so;main@plant", NULL, "heap", "", NULL, NULL, NULL, "mem_efficient"},

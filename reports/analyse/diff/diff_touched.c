@@ -27,8 +27,9 @@ enum {
     TOUCHED_NAME_MAX = 64,
     TOUCHED_LATER_MAX = 256, // neighbours on each side that are asked whether they came later
 };
-// How far beyond the last fault of a range those of other ranges of the same file or kind reach: two huge pages.
-static const uint64_t touched_reach = 4 << 20;
+// How far the faults of other ranges reach into a range that has none. Of anonymous memory two huge pages; of a file, whose pages come
+// 16 at a fault, what lies between two pages of the smallest samples.
+static const uint64_t touched_reach = 4 << 20, touched_reach_file = 64 << 20;
 // The sides lie apart by so much of their difference: what is sampled differs from launch to launch.
 static const double touched_apart_min = 0.5;
 
@@ -137,10 +138,12 @@ static const char *touched_imported(struct arena *arena, const char *path)
     return begin && begin < end ? arena_print(arena, "%.*s", (int)(end - begin), begin) : name;
 }
 
-// Of the modules that are imported by an import the outermost one: "import of torch". NULL: nothing is imported.
+// Of the modules that are imported by an import the outermost one that is installed, not the program's own, which imports it:
+// "import of torch". NULL: nothing is imported.
 static const char *touched_import(struct touched_job *job, const struct touched_stack *python)
 {
     bool importing = false;
+    const char *own = NULL;
     for (size_t i = python->count; i--;) {
         const struct touched_frame *frame = &python->frames[i];
         bool machinery = strncmp(frame->module, "<frozen importlib", 17) == 0;
@@ -148,8 +151,13 @@ static const char *touched_import(struct touched_job *job, const struct touched_
             importing |= machinery;
             continue;
         }
-        return arena_print(job->job->arena, "import of %s", touched_imported(job->job->arena, frame->module));
+        bool installed = strstr(frame->module, "-packages/") || strstr(frame->module, "/lib/python");
+        if (installed)
+            return arena_print(job->job->arena, "import of %s", touched_imported(job->job->arena, frame->module));
+        own = own ? own : frame->module;
     }
+    if (own)
+        return arena_print(job->job->arena, "import of %s", touched_imported(job->job->arena, own));
     return importing ? "import of modules" : NULL;
 }
 
@@ -442,8 +450,8 @@ static void touched_give(struct touched_job *job, size_t launch, const struct to
 static const struct touched_fault *touched_near(const struct touched_job *job, const struct touched_range *range, size_t next)
 {
     const struct touched_fault *found = NULL;
-    uint64_t nearest = touched_reach;
-    for (size_t i = next ? next - 1 : 0; i <= next && i < job->fault_count; i++) {
+    uint64_t nearest = strncmp(range->file, "file:", 5) == 0 ? touched_reach_file : touched_reach;
+    for (size_t i = next ? next - 1 : 0; i <= next && i < job->fault_count; i++) { // the one before, and the one behind
         const struct touched_fault *fault = &job->faults[i];
         uint64_t away = fault->address < range->begin ? range->begin - fault->address : fault->address - range->end;
         if (fault->pid != range->pid || job->ranges[fault->range].file != range->file || away > nearest)
