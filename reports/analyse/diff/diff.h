@@ -137,7 +137,7 @@ struct diff_touch {
     double a_bytes, b_bytes;
     double start_bytes[2];            // of them, before the first step
     size_t samples[2];                // page faults that say so, of all launches
-    bool told; // a tenth of the peaks' difference, and the sides' launches lie apart by half of it
+    bool told; // a tenth of the peaks' difference, and more than launches of a side differ by
 };
 
 // Where the memory is, of a workload whose peak_memory differs beyond its margin. All 0: it does not, or no launch was traced.

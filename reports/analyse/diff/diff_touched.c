@@ -32,6 +32,10 @@ enum {
 static const uint64_t touched_reach = 4 << 20, touched_reach_file = 64 << 20;
 // The sides lie apart by so much of their difference: what is sampled differs from launch to launch.
 static const double touched_apart_min = 0.5;
+// Or, with so many launches a side, so many standard errors: one launch in which the memory is another one's must not hide what all others
+// say.
+static const size_t touched_launches_min = 3;
+static const double touched_errors_min = 4;
 
 #define TOUCHED_NONE UINT32_MAX
 
@@ -506,19 +510,26 @@ static int touched_compare(const void *left, const void *right)
 static void touched_judge(struct touched_job *job, struct touched_group *group, const size_t *launches, double least)
 {
     struct diff_touch *touch = &group->touch;
-    double low[2] = {INFINITY, INFINITY}, high[2] = {0, 0}, sum[2] = {0, 0};
+    double low[2] = {INFINITY, INFINITY}, high[2] = {0, 0}, sum[2] = {0, 0}, squares[2] = {0, 0}, variance = 0;
     for (size_t i = 0; i < job->launch_count; i++) {
         int side = job->launches[i].side;
         low[side] = fmin(low[side], group->bytes[i]);
         high[side] = fmax(high[side], group->bytes[i]);
         sum[side] += group->bytes[i];
+        squares[side] += group->bytes[i] * group->bytes[i];
+    }
+    for (int side = 0; side < 2; side++) {
+        double count = (double)launches[side];
+        variance += count > 1 ? fmax(squares[side] - sum[side] * sum[side] / count, 0) / (count - 1) / count : INFINITY;
     }
     touch->a_bytes = sum[0] / (double)launches[0];
     touch->b_bytes = sum[1] / (double)launches[1];
     for (int side = 0; side < 2; side++)
         touch->start_bytes[side] /= (double)launches[side];
     double delta = touch->b_bytes - touch->a_bytes, apart = fmax(low[1] - high[0], low[0] - high[1]);
-    touch->told = fabs(delta) >= least && apart >= touched_apart_min * fabs(delta);
+    bool many = launches[0] >= touched_launches_min && launches[1] >= touched_launches_min;
+    touch->told = fabs(delta) >= least &&
+                  (apart >= touched_apart_min * fabs(delta) || (many && fabs(delta) >= touched_errors_min * sqrt(variance)));
     struct diff_memory *memory = job->memory;
     memory->touch_told_count += touch->told;
     *(delta > 0 ? &memory->touch_more_bytes : &memory->touch_less_bytes) += touch->told ? delta : 0;
