@@ -31,7 +31,8 @@ static const struct option_spec node_options[] = {
     // Not --run: torchrun takes that for its own --run-path, wherever it stands.
     {"Node", 0, "job", OPTION_TEXT, "NAME", NULL, "the launcher's name of the job",
      "the run: a directory in DIR; the same on all nodes, another one for each start", offsetof(struct node_values, run), 0, 0, 0},
-    {NULL, 0, "master", OPTION_TEXT, "HOST", NULL, "MASTER_ADDR, else the host name",
+    // Not --master, which torchrun takes for its --master-addr.
+    {NULL, 0, "host", OPTION_TEXT, "HOST", NULL, "MASTER_ADDR, else the host name",
      "of node 0: how the others reach it; {master} and MASTER_ADDR of the sides", offsetof(struct node_values, master), 0, 0, 0},
     {NULL, 0, "wait", OPTION_DURATION, "TIME", NULL, "60s", "how long nodes wait for each other at the start",
      offsetof(struct node_values, wait_ns), 0, 0, 0},
@@ -44,7 +45,7 @@ static const char *const node_examples[] = {
     "srun --ntasks-per-node 1 upgate node plan.yaml -o /shared/ab", "on each node of a Slurm job",
     "torchrun --nnodes 4 --nproc-per-node 1 --no-python upgate node plan.yaml -o /shared/ab", "under torchrun, with its options of a rendezvous",
     "mpirun -np 4 --map-by ppr:1:node upgate node plan.yaml -o /shared/ab", "under Open MPI",
-    "RANK=1 WORLD_SIZE=4 upgate node plan.yaml -o /shared/ab --job nightly --master node0", "without a launcher, each node by hand",
+    "RANK=1 WORLD_SIZE=4 upgate node plan.yaml -o /shared/ab --job nightly --host node0", "without a launcher, each node by hand",
     "upgate report /shared/ab/nightly/run.db -o run.html", "afterwards: the store of node 0 has the ranks of all nodes", NULL};
 
 static const char node_exit_codes[] =
