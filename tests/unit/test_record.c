@@ -348,6 +348,8 @@ TEST(samples_locks_and_facts)
                            .kernel_count = 1,
                            .owner_count = 1};
     push(&lock, sizeof lock, stack, 2);
+    struct ug_fault touched = {.head = {.kind = UG_EVENT_FAULT}, .at_ns = 6, .address = 0x7f0000001234, .task = sample.task, .level = 7, .user_count = 1};
+    push(&touched, sizeof touched, stack + 1, 1);
     struct ug_fact fact = {.head = {.kind = UG_EVENT_FACT},
                            .begin_ns = 1,
                            .end_ns = 2,
@@ -363,6 +365,7 @@ TEST(samples_locks_and_facts)
     CHECK_INT(totals.samples + totals.locks * 10 + totals.facts * 100, 111);
     end();
     CHECK_INT(number("SELECT count(*) FROM v_sample WHERE why = 1 AND kernel_stack AND user_stack"), 1);
+    CHECK_INT(number("SELECT count(*) FROM v_page_fault WHERE at_ns = 6 AND address = 139637976732212 AND level = 7 AND user_stack AND NOT resident"), 1);
     CHECK_INT(number("SELECT flags FROM lock_wait WHERE owner_stack IS NOT NULL"), 3 + ((int64_t)1 << 32));
     CHECK_INT(number("SELECT value0 * 10 + value3 FROM host_fact WHERE target_thread != actor_thread"), 194);
 }
