@@ -16,7 +16,7 @@ static const struct {
     const char *name;
     enum table_type type;
 } tables_expressions[] = {{"side", TABLE_TEXT},      {"kind", TABLE_TEXT},  {"direction", TABLE_TEXT}, {"arm", TABLE_TEXT},
-                          {"depth", TABLE_INTEGER}, {"python_step", TABLE_INTEGER}, {"ratio", TABLE_REAL}};
+                          {"depth", TABLE_INTEGER}, {"python_step", TABLE_INTEGER}, {"ratio", TABLE_REAL}, {"resident", TABLE_INTEGER}};
 
 static bool tables_type(const char *declared, const char *name, enum table_type *ret)
 {
