@@ -16,10 +16,13 @@ void pair_nodes_fail(struct pair_nodes *nodes, const struct pair_spec *spec, int
     nodes->failed[side] = true;
 }
 
-// No more steps of this side: they would not be an answer to what was asked.
-static void pair_nodes_end(struct pair_nodes *nodes, const struct pair_spec *spec, struct pair *pair, int side, char *reason)
+// No more steps of this side: they would not be an answer to what was asked. blamed: the side that hangs; -1: nobody is known to.
+static void pair_nodes_end(struct pair_nodes *nodes, const struct pair_spec *spec, struct pair *pair, int side, int blamed, char *reason)
 {
-    pair->lost = pair->lost || pair->state == PAIR_VALID;
+    if (pair->state == PAIR_VALID) {
+        pair->lost = true;
+        pair->lost_side = blamed;
+    }
     if (pair->launches[side])
         launch_kill(pair->launches[side], LAUNCH_STOPPED);
     pair_nodes_fail(nodes, spec, side, reason);
@@ -57,22 +60,23 @@ bool pair_nodes_patience(struct pair_nodes *nodes, const struct pair_spec *spec,
         for (int i = 0; i < 2 && spec->on_look; i++) {
             const char *why = nodes->failed[i] ? NULL : spec->on_look(spec->nodes_arg, i);
             if (why)
-                pair_nodes_end(nodes, spec, pair, i, xstrdup(why));
+                pair_nodes_end(nodes, spec, pair, i, -1, xstrdup(why));
         }
     }
     const struct launch *launch = pair->launches[side];
     char limit[32];
     if (launch->pid <= 0 || nodes->failed[side])
         return !nodes->failed[side];
-    if (!nodes->turned && spec->arrival_max_ns && launch_active_ns(launch) > spec->arrival_max_ns) {
+    bool moved = pair_nodes_moved(nodes, launch, side, now), has_come = nodes->turned || nodes->moved[side] > 0;
+    if (!has_come && spec->arrival_max_ns && launch_active_ns(launch) > spec->arrival_max_ns) {
         pair->timed_out = true;
-        pair_nodes_end(nodes, spec, pair, side,
+        pair_nodes_end(nodes, spec, pair, side, side,
                        xasprintf("side '%s' did not come to its first step within %s", spec->plan->sides[side].name,
                                  unit_format_ns(limit, sizeof limit, (double)spec->arrival_max_ns)));
-    } else if (!pair_nodes_moved(nodes, launch, side, now) && pair_nodes_must_move(nodes, spec, launch) &&
+    } else if (!moved && pair_nodes_must_move(nodes, spec, launch) &&
                now - nodes->moved_ns[side] > handover_ns) {
         pair->timed_out = true;
-        pair_nodes_end(nodes, spec, pair, side,
+        pair_nodes_end(nodes, spec, pair, side, side,
                        xasprintf("side '%s' made no step for more than %s (schedule.handover)", spec->plan->sides[side].name,
                                  unit_format_ns(limit, sizeof limit, (double)handover_ns)));
     }

@@ -171,12 +171,14 @@ static int cmd_node(int argc, char **argv)
         log_error("%s", err.text);
     plan_free(plan);
     json_decref(command_line);
+    if (rc == -EINTR) // while it waited for the others
+        return EXIT_CODE_INCONCLUSIVE;
     return rc ? error_exit_code(rc) : (int)exit_code;
 }
 
 const struct verb verb_node = {
     .name = "node",
-    .summary = "Run one node of an A/B on several: once a node, under any launcher; one verdict.",
+    .summary = "Run this node's part of an A/B on several nodes; started once on each, under any launcher.",
     .usage = node_usage,
     .options = node_options,
     .examples = node_examples,

@@ -331,7 +331,7 @@ TEST(memory_that_failed_is_told_first)
     text = diff_text_memory_touched(&workload);
     CHECK_STR(text, "By the code that touched it first: +60.0 MiB in Adam.step (torch/optim/adam.py), called by train (train.py), most by fill "
                     "of libtorch_cpu.so; +20.0 MiB in import of torch, most by loading of lib<script>alert|\x1b[31m.so; all else +6.00 MiB. "
-                    "Page faults are sampled: of what was held 94 % (a) and 97 % (b) have one.");
+                    "Page faults are sampled: 94 % (a) and 97 % (b) of what was held lies at one.");
     free(text);
     text = diff_text_touch(&memory_touches[1]);
     CHECK_CONTAINS(text, "0 B -> 20.0 MiB, before the first step");

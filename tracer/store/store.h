@@ -64,6 +64,11 @@ char *store_get_text(struct store *store, const char *sql, const char *types, ..
 // all that a verdict or a report needs asks before telling it.
 ERROR_CHECKED int store_failed(struct store *store, struct error *err);
 
+// SQL: the number of a collective in its communicator. NCCL counts each function by itself, so the 7th of two functions are two.
+#define STORE_NCCL_NUMBER(op) \
+    "((" #op ".sequence & 0xfffffffffffffff) * 8 + CASE " #op ".function WHEN 'AllReduce' THEN 0 WHEN 'AllGather' THEN 1 WHEN 'ReduceScatter' THEN 2 " \
+    "WHEN 'Broadcast' THEN 3 WHEN 'Reduce' THEN 4 WHEN 'AlltoAll' THEN 5 ELSE 7 END)"
+
 ERROR_CHECKED int store_note(struct store *store, struct error *err, const char *level, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 // seen and kept: -1 = not told.

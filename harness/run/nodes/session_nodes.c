@@ -78,7 +78,8 @@ static void peers_complete(struct session *session, const struct session_workloa
     spec->on_fail = peers_on_fail;
     spec->nodes_arg = session->nodes;
     int64_t arrival_ns = workload->arrival_ns * PEERS_ARRIVAL_TIMES + session->plan->schedule.handover_ns;
-    spec->arrival_max_ns = workload->arrival_ns ? arrival_ns : 0;
+    // Launches that take no turns may have no steps by which to see that they have come.
+    spec->arrival_max_ns = workload->arrival_ns && spec->interleave == PLAN_INTERLEAVE_STEPS ? arrival_ns : 0;
 }
 
 // --- orders ---------------------------------------------------------------------------------------
@@ -350,6 +351,11 @@ int session_run_pair(struct session *session, const struct session_workload *wor
     return rc;
 }
 
+static bool peers_is_judged(const char *phase)
+{
+    return strcmp(phase, "main") == 0 || strcmp(phase, "confirm") == 0;
+}
+
 int session_put_pair(struct session *session, struct session_pair_row *row, const struct pair_spec *spec, const struct pair *pair,
                      struct error *err)
 {
@@ -359,6 +365,9 @@ int session_put_pair(struct session *session, struct session_pair_row *row, cons
     row->more = leads ? peers_more : NULL;
     row->arg = session;
     int rc = session_store_pair(session->store, row, spec, pair, err);
+    // On one node a candidate that hangs is no pass; a lost pair must not hide it.
+    if (rc == 0 && leads && pair->lost && pair->lost_side == 1 && peers_is_judged(row->phase))
+        rc = store_ledger(session->store, NULL, "nodes", "pairs of which the candidate stood still", 1, 0, 1, true, pair->reason, err);
     if (leads)
         peers_clear(session->peers);
     return rc;
@@ -402,7 +411,9 @@ int session_follow(struct session *session, enum exit_code *ret_exit, struct err
     const json_t *order = NULL;
     log_info("node %d of %d does what node 0 says", session->peers->place.node, session->peers->place.count);
     while (!session_stop && (rc = nodes_next(session->nodes, &order, &exit_code, err)) == 1) {
-        rc = peers_carry_out(session, order, err);
+        json_t *kept = json_incref((json_t *)order); // the line goes where node 0 begins a new file
+        rc = peers_carry_out(session, kept, err);
+        json_decref(kept);
         if (rc) {
             nodes_fail(session->nodes, -1, err->text);
             return rc;

@@ -19,7 +19,7 @@
 #include "reports/analyse/names/names.h"
 
 enum {
-    TOUCHED_FAULTS_MAX = 1 << 18, // of a launch: 20 minutes on a CPU at 200/s
+    TOUCHED_FAULTS_MAX = 1 << 18, // of a launch: half an hour of a CPU that always faults, two minutes of 16
     TOUCHED_RANGES_MAX = 1 << 16,
     TOUCHED_GROUPS_MAX = 1 << 14,
     TOUCHED_LAUNCHES_MAX = 64,
@@ -368,7 +368,7 @@ static int touched_load_faults(struct touched_job *job, const struct touched_lau
     sqlite3_stmt *stmt = store_query(store, err,
                                      "SELECT q.tgid, f.address, f.at_ns, f.user_stack, f.python_stack, f.level FROM page_fault f CROSS JOIN thread t ON "
                                      "t.id = f.thread_id CROSS JOIN process q ON q.id = t.process_id CROSS JOIN recording c ON c.id = q.recording_id "
-                                     "WHERE c.launch_id = ? LIMIT ?",
+                                     "WHERE c.launch_id = ? ORDER BY f.at_ns DESC LIMIT ?", // the last ones hold what was resident
                                      "ii", launch->id, (int64_t)TOUCHED_FAULTS_MAX);
     int rc = stmt ? 0 : err->code;
     job->fault_count = 0;

@@ -79,7 +79,7 @@ static int trace_load_nccl(struct trace *trace, struct store *store, const struc
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT n.process_id, n.enqueued_ns, coalesce(n.kernel_start_ns, 0) AS kernel_start_ns, n.communicator, n.sequence, n.rank, "
+        "SELECT n.process_id, n.enqueued_ns, coalesce(n.kernel_start_ns, 0) AS kernel_start_ns, n.communicator, " STORE_NCCL_NUMBER(n) ", n.rank, "
         "n.ranks, coalesce(n.kernel_end_ns, 0) AS kernel_end_ns FROM nccl_op n JOIN process p ON p.id = n.process_id WHERE p.recording_id = ? AND n.peer IS NULL AND n.ranks > 1",
         "i", trace->recording_id);
     if (!stmt)

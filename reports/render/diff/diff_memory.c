@@ -198,10 +198,11 @@ char *diff_text_memory_touched(const struct diff_workload *workload)
         touch_list(&text, memory);
         strbuf_add(&text, "; all else %s.", rest);
     } else {
-        strbuf_add(&text, "No single piece of code is told that touched it first.");
+        strbuf_add(&text, "No single piece of code accounts for the difference.");
     }
-    strbuf_add(&text, " Page faults are sampled: of what was held %.0f %% (a) and %.0f %% (b) have one.", 100 * memory->seen[0] / memory->held[0],
-               100 * memory->seen[1] / memory->held[1]);
+    if (memory->held[0] > 0 && memory->held[1] > 0)
+        strbuf_add(&text, " Page faults are sampled: %.0f %% (a) and %.0f %% (b) of what was held lies at one.",
+                   100 * memory->seen[0] / memory->held[0], 100 * memory->seen[1] / memory->held[1]);
     free(rest);
     return strbuf_take(&text);
 }

@@ -187,6 +187,31 @@ static bool device_wait(const struct cuda *cuda, int ordinal)
     return true;
 }
 
+static unsigned devices_active(const struct cuda *cuda, int count)
+{
+    unsigned active = 0;
+
+    for (int i = 0; i < count && i < DEVICES_MAX; i++) {
+        int device = 0, is_active = 0;
+        unsigned flags = 0;
+
+        if (cuda->device_get(&device, i) == 0 && cuda->primary_state(device, &flags, &is_active) == 0)
+            active += is_active != 0;
+    }
+    return active;
+}
+
+static void undrained(const char *why)
+{
+    char found[FOUND_BYTES];
+
+    if (steps.is_undrained)
+        return;
+    steps.is_undrained = true;
+    snprintf(found, sizeof(found), "%.120s (%s)", steps.found, why);
+    steps_are(found);
+}
+
 // The block ends when the devices have done their work, not when the last kernel was queued. Not in a capture, nor where
 // nobody would know of one.
 static void drain(void *arg)
@@ -202,17 +227,17 @@ static void drain(void *arg)
         cuda.primary_state == NULL || cuda.primary_retain == NULL || cuda.primary_release == NULL ||
         cuda.device_count(&count) != 0)
         return;
+    // Between two replays of one thread a GPU may wait for what the thread gives another one next.
+    if (steps.rule == STEPS_GRAPH && devices_active(&cuda, count) > 1) {
+        undrained("several GPUs in one process are not waited for");
+        return;
+    }
     if (atomic_load(&steps.is_watching) && cuda.context_get(&context) == 0 && context != NULL)
         cuda.context_wait(); // it need not be a runtime's
     for (int i = 0; i < count && i < DEVICES_MAX; i++)
         is_active = device_wait(&cuda, i) || is_active;
-    if (is_active && !atomic_load(&steps.is_watching) && !steps.is_undrained) {
-        char found[FOUND_BYTES];
-
-        steps.is_undrained = true;
-        snprintf(found, sizeof(found), "%.120s (the GPU is not waited for: CUPTI cannot be used)", steps.found);
-        steps_are(found);
-    }
+    if (is_active && !atomic_load(&steps.is_watching))
+        undrained("the GPU is not waited for: CUPTI cannot be used");
 }
 
 void steps_watch(bool is_watching)

@@ -256,9 +256,12 @@ static void runs_make(struct code *code, int side)
     }
     qsort(leaves, count, sizeof *leaves, by_order);
     count = count && leaves[count - 1].order > 0 ? count : 0; // nobody says in which order they were launched
+    size_t most = code->run_count + RUNS_MAX; // a side's
     for (size_t i = 0; i < count; i++) {
         bool begins = !i || !leaves[i - 1].more;
-        if (!leaves[i].more || (begins && code->run_count == RUNS_MAX))
+        if (begins && leaves[i].more && code->run_count == most)
+            break; // what follows is of no run
+        if (!leaves[i].more)
             continue;
         if (begins)
             vector_push(code->runs, code->run_count, (struct code_run){.side = side});

@@ -153,11 +153,14 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
     const struct contributions *all = code->all;
     double first = set_order(all, set, side), before = 0, behind = 0, net = set->own - set->other, sign = side ? 1 : -1;
     size_t count = set->count;
+    bool *own = xcalloc(all->group_count + 1, sizeof *own);
+    for (size_t i = 0; i < count; i++)
+        own[set->groups[i]] = true;
     for (uint32_t g = 0; isfinite(first) && g < all->group_count; g++) {
         const struct diff_group *group = &all->groups[g];
         double delta = sign * group_delta(all, g);
         const struct align_group *of = group->group;
-        if (group->kind != DIFF_LAUNCH_GAP || code->owner[g] != COST_NONE || (side ? of->count_b : of->count_a) == 0)
+        if (group->kind != DIFF_LAUNCH_GAP || own[g] || code->owner[g] != COST_NONE || (side ? of->count_b : of->count_a) == 0)
             continue;
         const struct cost_tree *tree = all->job->workload->trees[side];
         double order = code->order[side][tree->nodes[(side ? of->b : of->a)[0]].parent];
@@ -168,6 +171,7 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
         behind += delta;
         vector_push(set->groups, set->count, g);
     }
+    free(own);
     bool theirs = behind > code_behind_least * net && behind <= net && behind >= code_behind * fabs(before);
     set->count = theirs ? set->count : count;
     return set->count - count;

@@ -165,7 +165,7 @@ static int nccl_read(struct load *load)
     sqlite3_stmt *stmt = store_query(load->store, load->err,
                                      "SELECT process_id, enqueued_ns, coalesce(kernel_end_ns, ended_ns, "
                                      "enqueued_ns) AS end_ns, coalesce(kernel_start_ns, 0) AS kernel_start_ns, "
-                                     "coalesce(kernel_end_ns, 0) AS kernel_end_ns, bytes, sequence, communicator, function, "
+                                     "coalesce(kernel_end_ns, 0) AS kernel_end_ns, bytes, " STORE_NCCL_NUMBER(nccl_op) ", communicator, function, "
                                      "datatype, algorithm, protocol, ranks, "
                                      "coalesce(channels, 0) FROM nccl_op",
                                      "");

@@ -153,7 +153,8 @@ void what_if_find(const struct ranks *ranks, const struct late_ranks *stragglers
         steps.end = steps.begins[--steps.count];
     if (comms.until_ns && steps.end > comms.until_ns)
         steps.end = comms.until_ns;
-    if (comms.group_count < (ret->by_steps ? steps.count / 2 + 1 : LATE_BLOCKS)) // it hardly waits, or most of it was not recorded
+    many = many && steps.count >= (ret->by_steps ? WHAT_IF_STEPS_MIN : 1) && steps.end > steps.begins[0];
+    if (!many || comms.group_count < (ret->by_steps ? steps.count / 2 + 1 : LATE_BLOCKS)) // it hardly waits, or most of it was not recorded
         ;
     else if (lost)
         ret->why_not = "events were lost while it was recorded: who waits for whom is not known";
