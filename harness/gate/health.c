@@ -4,13 +4,16 @@
 // too.
 #include "harness/gate/health.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "contracts/metrics.h"
 #include "reports/analyse/binomial.h"
+#include "reports/analyse/quantile.h"
 
 enum {
     HEALTH_ATTEMPTS = 2, // failed pairs in a row after which a workload is given up
@@ -299,6 +302,30 @@ static void health_steady(const struct workload_facts *facts, struct findings *f
                      both, known);
 }
 
+// Steps of a launch, each side's. One that makes more of them than the other may cut the same work into smaller ones, or run for a time
+// and be faster: times of a step do not tell which. Beyond the margin at which they would count they are no evidence of a pass.
+static void health_steps(const struct workload_facts *facts, struct findings *findings)
+{
+    double *ratios = xcalloc((size_t)facts->main_count + 1, sizeof *ratios);
+    int64_t last[PLAN_SIDES] = {0, 0};
+    size_t count = 0;
+    for (int i = 0; i < facts->main_count; i++) {
+        const struct measure_launch *sides = facts->main[i].sides;
+        if (sides[0].steps <= 0 || sides[1].steps <= 0)
+            continue;
+        ratios[count++] = (double)sides[1].steps / (double)sides[0].steps;
+        last[0] = sides[0].steps;
+        last[1] = sides[1].steps;
+    }
+    double ratio = count ? quantile_median(ratios, count) : 1;
+    free(ratios);
+    if (fabs(ratio - 1) > metric_infos[METRIC_STEP_TIME].margin_default)
+        findings_add(findings, facts->name, "steps", ratio > 1, FINDING_INCONCLUSIVE,
+                     "the sides make different numbers of steps, %lld a launch of the baseline and %lld of the candidate: a step may not be the same "
+                     "work; give the number by {steps} in the command, or name another step",
+                     (long long)last[0], (long long)last[1]);
+}
+
 static void health_machine(const struct workload_facts *facts, struct findings *findings)
 {
     if (facts->machine_side >= 0)
@@ -321,6 +348,7 @@ void health_check(struct store *store, const struct workload_facts *facts,
     health_intermittent(store, facts, trailing, findings);
     health_voids(store, facts, ended, schedule, &health, findings);
     health_steady(facts, findings);
+    health_steps(facts, findings);
     health_machine(facts, findings);
     *ret_health = health;
 }

@@ -222,6 +222,27 @@ TEST(pairs_lost_at_the_end_are_why_it_is_inconclusive)
     world_close(&world);
 }
 
+// Twice as many of half the length, or so many more: the times alone look like a gain.
+static void check_counts(int more_percent, int exit_code, const char *effect)
+{
+    char sql[128];
+    open_calibrated();
+    world_pairs(&world, 14, (struct world_pair){.ratio = 100.0 / (100 + more_percent)});
+    snprintf(sql, sizeof sql, "UPDATE launch SET steps = steps * %d / 100 WHERE side = 1", 100 + more_percent);
+    world_sql(&world, sql);
+    CHECK_INT(world_judge(&world), exit_code);
+    CHECK_STR(world_text(&world, EFFECT("steps")), effect);
+    world_close(&world);
+}
+
+TEST(sides_that_make_other_numbers_of_steps_do_not_pass)
+{
+    check_counts(100, EXIT_CODE_INCONCLUSIVE, "inconclusive");
+    check_counts(5, EXIT_CODE_INCONCLUSIVE, "inconclusive");
+    check_counts(1, EXIT_CODE_PASS, "");
+    check_counts(-20, EXIT_CODE_FAIL, "inconclusive"); // slower steps are a fail all the same
+}
+
 TEST(voids_of_one_side_are_a_finding)
 {
     open_calibrated();
