@@ -71,25 +71,6 @@ static __always_inline __u32 fault_level(__u64 tokens)
     return level;
 }
 
-/* Python's frames behind the others; where the record ends then. */
-static __always_inline __u32 fault_python(struct scratch *scratch, struct task_struct *task, __u32 at)
-{
-    struct ug_fault *fault = (struct ug_fault *)scratch->bytes;
-    struct python_state *python;
-    struct thread *thread = thread_of(task);
-
-    if (!thread)
-        return at;
-    KEEP_VALUE(at);
-    at &= 2047;
-    python = take_python(task, thread, 0, PYTHON_FAULT, scratch->bytes + at);
-    if (!python)
-        return at;
-    fault->why |= UG_SAMPLE_PYTHON | (python->collects ? UG_SAMPLE_PYTHON_GC : 0);
-    fault->python_count = python->count;
-    return at + python->count * 8;
-}
-
 SEC("perf_event")
 int fault_tick(struct sample_context *ctx)
 {
@@ -112,7 +93,8 @@ int fault_tick(struct sample_context *ctx)
     level = fault_level(budget->tokens);
     if (!ug_fault_is_of(address, level))
         return 0;
-    if (!budget->tokens) {
+    /* Gaps and locks are in the same ring, and one that is lost breaks the recording's word; many CPUs may begin to touch memory at once. */
+    if (!budget->tokens || bpf_ringbuf_query(&ring_flood, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&ring_flood, BPF_RB_RING_SIZE) / 2) {
         count_lost(UG_COUNTER_FAULT);
         return 0;
     }
@@ -131,7 +113,7 @@ int fault_tick(struct sample_context *ctx)
     at += fault->user_count * 8;
     if (missed)
         fault->why |= UG_SAMPLE_USER_MISSED;
-    at = fault_python(scratch, task, at);
+    at = append_python(scratch, task, PYTHON_FAULT, at, &fault->why, &fault->python_count);
     fault->head.size = at;
     emit_flood(UG_COUNTER_FAULT, fault, at, fault->user_count == UG_USTACK_MAX || fault->python_count == UG_PSTACK_MAX);
     return 0;

@@ -236,4 +236,22 @@ take_python(struct task_struct *task, struct thread *thread, __u64 futex, __u32 
 #endif
 }
 
+/* The same behind what stands in the scratch before `at`, for a sample or a page fault; where the record ends then. */
+static __always_inline __u32 append_python(struct scratch *scratch, struct task_struct *task, __u32 which, __u32 at, __u32 *why, __u16 *count)
+{
+    struct python_state *python;
+    struct thread *thread = thread_of(task);
+
+    if (!thread)
+        return at;
+    KEEP_VALUE(at);
+    at &= 2047;
+    python = take_python(task, thread, 0, which, scratch->bytes + at);
+    if (!python)
+        return at;
+    *why |= UG_SAMPLE_PYTHON | (python->collects ? UG_SAMPLE_PYTHON_GC : 0);
+    *count = python->count;
+    return at + python->count * 8;
+}
+
 #endif

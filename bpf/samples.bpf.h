@@ -44,25 +44,6 @@ static __always_inline __u32 why_sample(struct task_struct *task, bool user, __u
     return why;
 }
 
-/* Python's frames behind the others; where the record ends then. */
-static __always_inline __u32 sample_python(struct scratch *scratch, struct task_struct *task, __u32 at)
-{
-    struct ug_sample *sample = (struct ug_sample *)scratch->bytes;
-    struct python_state *python;
-    struct thread *thread = thread_of(task);
-
-    if (!thread)
-        return at;
-    KEEP_VALUE(at);
-    at &= 2047;
-    python = take_python(task, thread, 0, PYTHON_SAMPLE, scratch->bytes + at);
-    if (!python)
-        return at;
-    sample->why |= UG_SAMPLE_PYTHON | (python->collects ? UG_SAMPLE_PYTHON_GC : 0);
-    sample->python_count = python->count;
-    return at + python->count * 8;
-}
-
 SEC("perf_event")
 int sample_tick(struct sample_context *ctx)
 {
@@ -114,7 +95,7 @@ int sample_tick(struct sample_context *ctx)
         if (missed)
             sample->why |= UG_SAMPLE_USER_MISSED;
         if (why & UG_SAMPLE_TARGET)
-            at = sample_python(scratch, task, at);
+            at = append_python(scratch, task, PYTHON_SAMPLE, at, &sample->why, &sample->python_count);
     }
     sample->head.size = at;
     emit_flood(UG_COUNTER_SAMPLE, sample, at,
