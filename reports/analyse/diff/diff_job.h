@@ -184,6 +184,8 @@ void diff_first(struct diff_job *job);
 int diff_memory(struct diff_job *job, struct error *err);
 // And who touched it (diff_touched.c): touches of the memory that is told, from so many bytes on.
 int diff_touched(struct diff_job *job, struct diff_memory *memory, double least, struct error *err);
+// Of two things that hold memory, for qsort: those told first, losses then gains, each by size. 0: as much.
+int diff_memory_order(bool told_a, double delta_a, bool told_b, double delta_b);
 // "libtorch_cpu.so.1.13.0" -> "libtorch_cpu.so": a file as both sides have it.
 const char *diff_memory_key(struct arena *arena, const char *name);
 // Takes what other programs took out of rows and windows; its share of them.

@@ -221,16 +221,23 @@ static void memory_judge(struct memory_job *job, size_t idx, double *bytes, doub
     *(delta > 0 ? &memory->more_bytes : &memory->less_bytes) += part->told ? delta : 0;
 }
 
-static int memory_compare(const void *left, const void *right)
+int diff_memory_order(bool told_a, double delta_a, bool told_b, double delta_b)
 {
-    const struct diff_memory_part *a = left, *b = right;
-    double delta_a = a->b_bytes - a->a_bytes, delta_b = b->b_bytes - b->a_bytes;
-    if (a->told != b->told)
-        return a->told ? -1 : 1;
-    if (a->told && (delta_a > 0) != (delta_b > 0))
+    if (told_a != told_b)
+        return told_a ? -1 : 1;
+    if (told_a && (delta_a > 0) != (delta_b > 0))
         return delta_a > 0 ? -1 : 1;
     if (fabs(delta_a) != fabs(delta_b))
         return fabs(delta_a) > fabs(delta_b) ? -1 : 1;
+    return 0;
+}
+
+static int memory_compare(const void *left, const void *right)
+{
+    const struct diff_memory_part *a = left, *b = right;
+    int order = diff_memory_order(a->told, a->b_bytes - a->a_bytes, b->told, b->b_bytes - b->a_bytes);
+    if (order)
+        return order;
     return a->kind != b->kind ? (int)a->kind - (int)b->kind : strcmp(a->name, b->name);
 }
 

@@ -11,6 +11,7 @@
 #include "common/containers/hash.h"
 #include "common/containers/intern.h"
 #include "common/containers/map.h"
+#include "common/containers/search.h"
 #include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
@@ -30,6 +31,8 @@ enum {
 // How far the faults of other ranges reach into a range that has none. Of anonymous memory two huge pages; of a file, whose pages come
 // 16 at a fault, what lies between two pages of the smallest samples.
 static const uint64_t touched_reach = 4 << 20, touched_reach_file = 64 << 20;
+// Of a range's length, resident: where pages were read nearly all. One that was too large to be read may be a hole with a few pages at its ends.
+static const double touched_dense_min = 0.5;
 // The sides lie apart by so much of their difference: what is sampled differs from launch to launch.
 static const double touched_apart_min = 0.5;
 // Or, with so many launches a side, so many standard errors: one launch in which the memory is another one's must not hide what all others
@@ -349,17 +352,9 @@ static int touched_load_ranges(struct touched_job *job, int64_t launch_id, struc
 // The range that holds an address, or TOUCHED_NONE.
 static uint32_t touched_range_of(const struct touched_job *job, int64_t pid, uint64_t address)
 {
-    size_t low = 0, high = job->range_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const struct touched_range *range = &job->ranges[mid];
-        if (range->pid < pid || (range->pid == pid && range->end <= address))
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    bool in = low < job->range_count && job->ranges[low].pid == pid && job->ranges[low].begin <= address;
-    return in ? (uint32_t)low : TOUCHED_NONE;
+    const struct touched_range *ranges = job->ranges;
+    size_t at = search_first(k, job->range_count, ranges[k].pid > pid || (ranges[k].pid == pid && ranges[k].end > address));
+    return at < job->range_count && ranges[at].pid == pid && ranges[at].begin <= address ? (uint32_t)at : TOUCHED_NONE;
 }
 
 static int touched_load_faults(struct touched_job *job, const struct touched_launch *launch, struct error *err)
@@ -473,8 +468,10 @@ static void touched_divide(struct touched_job *job, size_t launch)
         const struct touched_range *range = &job->ranges[i];
         double share = range->bytes / (double)(range->end - range->begin);
         uint64_t from = range->begin;
-        while (at < job->fault_count && job->faults[at].range < i)
+        while (at < job->fault_count && (job->faults[at].range < i || (job->faults[at].range == i && share < touched_dense_min)))
             at++;
+        if (share < touched_dense_min)
+            continue; // where in it the bytes lie is not known
         size_t first = at;
         for (; at < job->fault_count && job->faults[at].range == i; at++) {
             bool last = at + 1 == job->fault_count || job->faults[at + 1].range != i;
@@ -496,14 +493,10 @@ static void touched_divide(struct touched_job *job, size_t launch)
 static int touched_compare(const void *left, const void *right)
 {
     const struct diff_touch *a = left, *b = right;
-    double delta_a = a->b_bytes - a->a_bytes, delta_b = b->b_bytes - b->a_bytes;
-    if (a->told != b->told)
-        return a->told ? -1 : 1;
-    if (a->told && (delta_a > 0) != (delta_b > 0))
-        return delta_a > 0 ? -1 : 1;
-    if (fabs(delta_a) != fabs(delta_b))
-        return fabs(delta_a) > fabs(delta_b) ? -1 : 1;
-    int order = strcmp(a->caller ? a->caller : "", b->caller ? b->caller : "");
+    int order = diff_memory_order(a->told, a->b_bytes - a->a_bytes, b->told, b->b_bytes - b->a_bytes);
+    if (order)
+        return order;
+    order = strcmp(a->caller ? a->caller : "", b->caller ? b->caller : "");
     return order ? order : strcmp(a->function ? a->function : "", b->function ? b->function : "");
 }
 

@@ -18,7 +18,6 @@ static const double run_calls = 0.6;   // of the samples on the way to its launc
 static const double run_alike = 0.5;   // of their names
 static const double run_repeats = 0.8; // of its operations: both sides have their names
 static const double wrapped_most = 0.8; // of the samples below a function: as much as a place has that a contribution is told of
-static const double wrapped_elsewhere = 0.02; // of a function's samples: more on the other side, and it is on both
 static const double again_most = 0.6, again_elsewhere = 0.2; // of the samples below a function
 
 // ---- functions ----
@@ -138,7 +137,7 @@ static bool function_leads(const struct code *code, int side, uint32_t outer, ui
     if (strstr(a->name, "<locals>") || strstr(a->name, "wrapper"))
         return true;
     return a->module && b->module && !strcmp(a->module, b->module) && !strstr(b->name, "<locals>") &&
-           b->ticks[!side] <= wrapped_elsewhere * b->ticks[side];
+           b->ticks[!side] <= CODE_ELSEWHERE * b->ticks[side];
 }
 
 uint32_t code_wrapped(const struct code *code, int side, uint32_t function)

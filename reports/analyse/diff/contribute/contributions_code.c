@@ -17,7 +17,6 @@
 #include "reports/analyse/names/names.h"
 
 enum { CODE_FUNCTIONS_MAX = 200, CODE_TICKS_MIN = 12 };
-static const double code_elsewhere = 0.02; // of its ticks: more on the other side, and it is on both
 static const double code_shared = 0.1;     // on their way to what both sides launch: the other side has it, without a sample
 static const double code_below = 0.5;      // of a group: it is below a function
 static const double code_in_direction = 0.7; // of the changes of a part's groups: else it is several things
@@ -233,7 +232,7 @@ static bool code_tell(struct code *code, struct code_set *set, int side, bool re
 static bool function_only(const struct code *code, uint32_t function, int side)
 {
     const struct code_function *of = &code->functions[function];
-    return of->ticks[side] >= CODE_TICKS_MIN && of->ticks[!side] <= code_elsewhere * of->ticks[side] &&
+    return of->ticks[side] >= CODE_TICKS_MIN && of->ticks[!side] <= CODE_ELSEWHERE * of->ticks[side] &&
            of->shared[side] <= code_shared * of->ticks[side];
 }
 
@@ -374,14 +373,14 @@ static void code_backward(struct code *code, int side)
             if (code->owner[run->groups[k]] == COST_NONE && group_in_phase(code, side, run->groups[k], "backward"))
                 set_add(code, &set, side, run->groups[k]);
     }
-    if (set.other <= code_elsewhere * set.own)
-        for (size_t i = 0; i < set.count; i++)
-            code->owner[set.groups[i]] = whole;
-    if (set.count && set.other <= code_elsewhere * set.own) {
-        set.count = 0;
-        for (uint32_t g = 0; g < all->group_count; g++)
-            if (code->owner[g] == whole)
-                set_add(code, &set, side, g);
+    bool theirs = set.count && set.other <= CODE_ELSEWHERE * set.own;
+    for (size_t i = 0; i < set.count && theirs; i++)
+        code->owner[set.groups[i]] = whole;
+    set.count = 0;
+    for (uint32_t g = 0; g < all->group_count && theirs; g++)
+        if (code->owner[g] == whole)
+            set_add(code, &set, side, g);
+    if (theirs) {
         set_estimate(all, &set, &code->wholes[whole].estimate, &busy);
         code->wholes[whole].half = diff_units_half(all->job, &code->wholes[whole].estimate, 2 * (all->candidates + code->asked));
     }
