@@ -408,13 +408,18 @@ static void job_kernel(struct job *job, int rank, int kernel, double at, double 
                          story_ns(at), (int64_t)(ms * 1e6), (int64_t)(2 * rank + kernel)), 0);
 }
 
-static void job_collective(struct job *job, int rank, int sequence, double enqueued, double begin)
+static void job_calls(struct job *job, const char *function, int rank, int sequence, double enqueued, double begin)
 {
     struct error err = {0};
     CHECK_INT(store_exec(job->story.store, &err,
                          "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, communicator, rank, ranks, sequence, function, count, "
-                         "bytes, channels, plugin_version) VALUES (?, ?, ?, 77, ?, 2, ?, 'AllReduce', 1, 4, 1, 5)",
-                         "iiiii", job->process[rank], story_ns(enqueued), story_ns(begin), (int64_t)rank, (int64_t)sequence), 0);
+                         "bytes, channels, plugin_version) VALUES (?, ?, ?, 77, ?, 2, ?, ?, 1, 4, 1, 5)",
+                         "iiiiis", job->process[rank], story_ns(enqueued), story_ns(begin), (int64_t)rank, (int64_t)sequence, function), 0);
+}
+
+static void job_collective(struct job *job, int rank, int sequence, double enqueued, double begin)
+{
+    job_calls(job, "AllReduce", rank, sequence, enqueued, begin);
 }
 
 static void job_gpus(struct job *job)
@@ -450,6 +455,25 @@ TEST(ranks_by_nccl)
     CHECK_STR(top->cause, "straggler");
     CHECK_INT(top->rank, 1);
     CHECK_STR(top->what, "computing in prepare_features (ddp.py)");
+    CHECK_DBL((double)top->late_ns, 4e6, 0.2e6);
+    story_close(&job.story);
+}
+
+// As of fully sharded parameters: NCCL counts each function of a communicator by itself.
+TEST(ranks_by_two_functions_of_nccl)
+{
+    struct job job;
+    job_open(&job, 2, 0);
+    for (int i = 0; i < STEPS; i++) {
+        for (int rank = 0; rank < 2; rank++) {
+            job_calls(&job, "AllGather", rank, i, STEP_MS * i + 10 + 4 * rank, STEP_MS * i + 10.1 + 4 * rank);
+            job_calls(&job, "ReduceScatter", rank, i, STEP_MS * i + 15, STEP_MS * i + 15.1);
+        }
+        job_runs(&job, 1, STEP_MS * i, STEP_MS * i + 4, "prepare_features@/x/ddp.py:8;main@/x/ddp.py:22");
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 1);
     CHECK_DBL((double)top->late_ns, 4e6, 0.2e6);
     story_close(&job.story);
 }

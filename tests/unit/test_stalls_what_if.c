@@ -241,7 +241,7 @@ TEST(a_pipeline_over_sockets_is_not_taken_for_collectives)
         }
     }
     CHECK(!job_ask(&job)->known);
-    CHECK_CONTAINS(job.story.stalls->what_if.why_not, "cannot be aligned");
+    CHECK_CONTAINS(job.story.stalls->what_if.why_not, "do not end together");
     story_close(&job.story);
 }
 

@@ -21,12 +21,12 @@ char *stalls_what_if_question(const struct stall_what_if *what_if, enum stalls_q
     switch (question) {
     case STALLS_QUESTION_STRAGGLERS:
         if (what_if->stragglers > 1)
-            return xasprintf("without the %zu late ranks", what_if->stragglers);
-        return what_if->straggler < 0 ? xstrdup("without the late rank") : xasprintf("without the lateness of rank %d", (int)what_if->straggler);
+            return xasprintf("the %zu late ranks on time", what_if->stragglers);
+        return what_if->straggler < 0 ? xstrdup("the late rank on time") : xasprintf("rank %d on time", (int)what_if->straggler);
     case STALLS_QUESTION_EVEN:
-        return xstrdup("every rank as fast as the mean");
+        return xstrdup("every rank at the mean speed");
     case STALLS_QUESTION_INSTANT:
-        return xstrdup("communication in no time");
+        return xstrdup("instant communication");
     default:
         return xstrdup("stages with equal work");
     }
@@ -46,7 +46,7 @@ char *stalls_what_if_change(const struct stall_what_if *what_if, double ns)
 char *stalls_what_if_head(const struct stall_what_if *what_if)
 {
     if (what_if->why_not)
-        return xasprintf("What if: not known, for %s", what_if->why_not);
+        return xasprintf("What if: not known: %s", what_if->why_not);
     if (!what_if->known)
         return NULL;
     char number[NUMBERS_SIZE];
@@ -54,10 +54,10 @@ char *stalls_what_if_head(const struct stall_what_if *what_if)
     char *off = what_if_percent(what_if->replayed_ns, what_if->measured_ns), *unsure = stalls_text_time(what_if->unsure_ns);
     struct strbuf out = {0};
     if (what_if->by_steps)
-        strbuf_add(&out, "What if: a step took %s, in the mean of %s; replayed as it was %s, off by %s", measured,
+        strbuf_add(&out, "What if: a step took %s, the mean of %s; the replay gives %s (%s)", measured,
                    numbers_count(what_if->steps, number), replayed, off);
     else
-        strbuf_add(&out, "What if: from its first collective to its last one the job took %s; replayed as it was %s, off by %s", measured, replayed, off);
+        strbuf_add(&out, "What if: the job took %s from its first collective to its last one; the replay gives %s (%s)", measured, replayed, off);
     if (what_if->unsure_ns * WHAT_IF_CALM > what_if->measured_ns)
         strbuf_add(&out, "; give or take %s, as waits below the threshold are not recorded", unsure);
     free(measured);

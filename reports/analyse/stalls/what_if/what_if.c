@@ -107,7 +107,7 @@ static void what_if_replay(struct what_if_comms *comms, const struct late_ranks 
     struct error err = {0};
     what_if_graph_make(comms, &graph);
     if (replay_new(&graph.job, &replay, &err)) {
-        ret->why_not = arena_print(arena, "its collectives do not fit together: %s", err.text);
+        ret->why_not = arena_print(arena, "the recorded operations of its ranks contradict each other (%s)", err.text);
         what_if_graph_free(&graph);
         return;
     }
@@ -122,8 +122,7 @@ static void what_if_replay(struct what_if_comms *comms, const struct late_ranks 
     if (fabs(off) <= what_if_error_max)
         what_if_ask(&asked, comms->ranks, stragglers, ret);
     else
-        ret->why_not = arena_print(arena, "its steps, run again as they were, would take %.1f %% %s than was measured: what its ranks waited for is not "
-                                          "known well enough", fabs(off) * 100, off > 0 ? "more" : "less");
+        ret->why_not = arena_print(arena, "the replay takes %.1f %% %s than the job did, so what its ranks waited for is not known well enough", fabs(off) * 100, off > 0 ? "more" : "less");
     ret->known = !ret->why_not;
     free(asked.durations);
     free(asked.ends);
@@ -159,8 +158,7 @@ void what_if_find(const struct ranks *ranks, const struct late_ranks *stragglers
     else if (lost)
         ret->why_not = "events were lost while it was recorded: who waits for whom is not known";
     else if (comms.odd > what_if_odd_max * comms.whole)
-        ret->why_not = "what its ranks wait for does not end for all of them together (sends and receives, groups of some of them, clocks of nodes "
-                       "that differ), and cannot be aligned";
+        ret->why_not = "the waits of its ranks do not end together, as with sends and receives, groups of some ranks, or nodes with different clocks";
     else
         what_if_replay(&comms, stragglers, ret);
     free(comms.list);

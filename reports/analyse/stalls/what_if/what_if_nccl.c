@@ -30,15 +30,22 @@ static int64_t nccl_exposed(const struct trace *trace, uint32_t process, int64_t
     return end - idle >= NCCL_EXPOSED_NS ? idle : end;
 }
 
-static int nccl_by_group(const void *left, const void *right)
+// By communicator, and of messages by their two ranks: in each all is in one order.
+static int nccl_by_channel(const struct nccl_one *a, const struct nccl_one *b)
 {
-    const struct nccl_one *a = left, *b = right;
     if (a->communicator != b->communicator)
         return a->communicator < b->communicator ? -1 : 1;
     if (a->from != b->from)
         return a->from < b->from ? -1 : 1;
-    if (a->to != b->to)
-        return a->to < b->to ? -1 : 1;
+    return (a->to > b->to) - (a->to < b->to);
+}
+
+static int nccl_by_group(const void *left, const void *right)
+{
+    const struct nccl_one *a = left, *b = right;
+    int channel = nccl_by_channel(a, b);
+    if (channel)
+        return channel;
     if (a->number != b->number)
         return a->number < b->number ? -1 : 1;
     return (a->row > b->row) - (a->row < b->row);
@@ -46,18 +53,15 @@ static int nccl_by_group(const void *left, const void *right)
 
 static bool nccl_same_group(const struct nccl_one *a, const struct nccl_one *b)
 {
-    return a->communicator == b->communicator && a->from == b->from && a->to == b->to && a->number == b->number;
+    return !nccl_by_channel(a, b) && a->number == b->number;
 }
 
 static int nccl_by_stream(const void *left, const void *right)
 {
     const struct nccl_one *a = left, *b = right;
-    if (a->communicator != b->communicator)
-        return a->communicator < b->communicator ? -1 : 1;
-    if (a->from != b->from)
-        return a->from < b->from ? -1 : 1;
-    if (a->to != b->to)
-        return a->to < b->to ? -1 : 1;
+    int channel = nccl_by_channel(a, b);
+    if (channel)
+        return channel;
     if (a->row != b->row)
         return a->row < b->row ? -1 : 1;
     if (a->sends != b->sends)
@@ -71,8 +75,7 @@ static void nccl_number(struct nccl_one *list, size_t count)
     if (count)
         qsort(list, count, sizeof *list, nccl_by_stream);
     for (size_t i = 0; i < count; i++)
-        list[i].number = i && list[i].communicator == list[i - 1].communicator && list[i].from == list[i - 1].from &&
-                                 list[i].to == list[i - 1].to && list[i].row == list[i - 1].row && list[i].sends == list[i - 1].sends
+        list[i].number = i && !nccl_by_channel(&list[i], &list[i - 1]) && list[i].row == list[i - 1].row && list[i].sends == list[i - 1].sends
                              ? list[i - 1].number + 1
                              : 0;
 }
@@ -179,8 +182,7 @@ void what_if_align_nccl(struct what_if_comms *comms)
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && nccl_same_group(&list[first], &list[end]); end++)
             ;
-        streams += first == 0 || list[first].communicator != list[first - 1].communicator || list[first].from != list[first - 1].from ||
-                   list[first].to != list[first - 1].to;
+        streams += first == 0 || nccl_by_channel(&list[first], &list[first - 1]);
         if (!nccl_complete(list, first, end)) {
             comms->odd++;
             comms->whole++;
