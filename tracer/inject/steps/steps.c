@@ -234,7 +234,7 @@ static void drain(void *arg)
     }
     if (atomic_load(&steps.is_watching) && cuda.context_get(&context) == 0 && context != NULL)
         cuda.context_wait(); // it need not be a runtime's
-    for (int i = 0; i < count && i < DEVICES_MAX; i++)
+    for (int i = 0; i < count && i < DEVICES_MAX && atomic_load(&steps.captures) == 0; i++) // one may begin while another device is waited for
         is_active = device_wait(&cuda, i) || is_active;
     if (is_active && !atomic_load(&steps.is_watching))
         undrained("the GPU is not waited for: CUPTI cannot be used");
