@@ -30,10 +30,10 @@ extern const struct verb verb_node;
 static const struct option_spec node_options[] = {
     // Not --run: torchrun takes that for its own --run-path, wherever it stands.
     {"Node", 0, "job", OPTION_TEXT, "NAME", NULL, "the launcher's name of the job",
-     "the run: a directory in DIR; the same on all nodes, another one for each start", offsetof(struct node_values, run), 0, 0, 0},
+     "name of the run, a directory in DIR: the same on every node, new for each start", offsetof(struct node_values, run), 0, 0, 0},
     // Not --master, which torchrun takes for its --master-addr.
     {NULL, 0, "host", OPTION_TEXT, "HOST", NULL, "MASTER_ADDR, else the host name",
-     "of node 0: how the others reach it; {master} and MASTER_ADDR of the sides", offsetof(struct node_values, master), 0, 0, 0},
+     "where the other nodes reach node 0: {master} and MASTER_ADDR of both sides", offsetof(struct node_values, master), 0, 0, 0},
     {NULL, 0, "wait", OPTION_DURATION, "TIME", NULL, "60s", "how long nodes wait for each other at the start",
      offsetof(struct node_values, wait_ns), 0, 0, 0},
     OPTIONS_COMMON(struct node_values, common, "DIR", "directory that all nodes share: DIR/RUN/run.db", NULL),
@@ -49,9 +49,9 @@ static const char *const node_examples[] = {
     "upgate report /shared/ab/nightly/run.db -o run.html", "afterwards: the store of node 0 has the ranks of all nodes", NULL};
 
 static const char node_exit_codes[] =
-    "  0  pass: every gating cell is shown to be within its margin; on all nodes\n"
+    "  0  pass: every gating cell is shown to be within its margin, on all nodes\n"
     "  1  fail: a regression beyond its margin, a numerical difference, a candidate that crashes\n"
-    "  2  usage, invalid plan, nodes with different plans, or a run that is there already\n"
+    "  2  usage, invalid plan, nodes with different plans, or a run that exists already\n"
     "  3  inconclusive: interrupted, a node lost, not enough evidence, or evidence that cannot be trusted\n"
     "  4  operational failure: a node did not come, a side could not be started, disk full, no permission\n";
 
@@ -119,8 +119,7 @@ static int node_session(const struct node_values *values, const struct identity 
     struct store *store = NULL;
     int rc = 0;
     if (rank->local_ranks > 1)
-        log_warn("the launcher has started %d nodes on this machine: `upgate node` is started once a node, the ranks of the job by the "
-                 "plan's command", (int)rank->local_ranks);
+        log_warn("the launcher has started `upgate node` %d times on this machine: start it once, and the ranks of the job by the plan's command", (int)rank->local_ranks);
     if (values->common.dry_run)
         log_info("would be node %d of %d (%s, run '%s'), with node 0 at '%s', and write '%s'", (int)rank->rank, (int)rank->ranks,
                  rank->launcher, identity->run, nodes.master, path);

@@ -240,7 +240,7 @@ static int nodes_make(struct nodes *nodes, const struct nodes_opts *opts, struct
         return rc;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 && errno == EEXIST)
-        return error_set(err, -EINVAL, "'%s' is there: this run has been started before; name another one with --job, or another "
+        return error_set(err, -EINVAL, "'%s' exists: this run has been started before; name another one with --job, or another "
                                        "directory with -o", path);
     if (fd < 0)
         return error_set(err, -errno, "failed to make '%s': %s", path, strerror(errno));

@@ -79,6 +79,17 @@ static int peer_rank_shift(struct store *store, int64_t launch_id, struct store 
     return rc;
 }
 
+enum { PEER_COLUMNS_MAX = 8 };
+
+// Of a row from column 0 on; told: to be bound, NULL where it is NULL.
+static void peer_integers(sqlite3_stmt *stmt, int count, int64_t values[PEER_COLUMNS_MAX], const int64_t *told[PEER_COLUMNS_MAX])
+{
+    for (int i = 0; i < count; i++) {
+        values[i] = sqlite3_column_int64(stmt, i);
+        told[i] = sqlite3_column_type(stmt, i) == SQLITE_NULL ? NULL : &values[i];
+    }
+}
+
 static int peer_take_launch(struct store *store, int64_t launch_id, struct store *peer, int64_t peer_launch_id, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(peer, err, "SELECT active_ns, cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, steps, ranks, dropped "
@@ -88,12 +99,9 @@ static int peer_take_launch(struct store *store, int64_t launch_id, struct store
     int rc = store_step(peer, stmt, err);
     if (rc != 1)
         return rc < 0 ? rc : store_damaged(peer, err, "a launch is missing");
-    int64_t values[7];
-    const int64_t *told[7];
-    for (int i = 0; i < 7; i++) {
-        values[i] = sqlite3_column_int64(stmt, i);
-        told[i] = sqlite3_column_type(stmt, i) == SQLITE_NULL ? NULL : &values[i];
-    }
+    int64_t values[PEER_COLUMNS_MAX];
+    const int64_t *told[PEER_COLUMNS_MAX];
+    peer_integers(stmt, 7, values, told);
     rc = store_step_end(peer, stmt, err);
     return rc ? rc
               : store_exec(store, err,
@@ -131,12 +139,9 @@ static int peer_take_blocks(struct store *store, int64_t pair_id, struct store *
                                                 "FROM block WHERE pair_id = ?", "i", peer_pair_id);
     int rc = stmt ? 0 : -EIO;
     while (rc == 0 && (rc = store_step(peer, stmt, err)) == 1) {
-        int64_t values[8];
-        const int64_t *told[8];
-        for (int i = 0; i < 8; i++) {
-            values[i] = sqlite3_column_int64(stmt, i);
-            told[i] = sqlite3_column_type(stmt, i) == SQLITE_NULL ? NULL : &values[i];
-        }
+        int64_t values[PEER_COLUMNS_MAX];
+        const int64_t *told[PEER_COLUMNS_MAX];
+        peer_integers(stmt, 8, values, told);
         rc = store_exec(store, err,
                         "UPDATE block SET active_ns = ?4, cpu_ns = ?5, step_cpu_ns = ?6, wait_ns = ?7, foreign_ns = ?8, steal_ns = ?9 "
                         "WHERE pair_id = ?1 AND couple = ?2 AND side = ?3 AND active_ns < ?4",

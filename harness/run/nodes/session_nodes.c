@@ -319,7 +319,12 @@ int session_run_pair(struct session *session, const struct session_workload *wor
     if (!session->peers)
         return pair_run(&session->env, spec, ret_pair, err);
     uint64_t fixed = session->plan->schedule.block_steps, known = spec->block_steps;
-    spec->block_steps = fixed ? fixed : known > PEERS_BLOCK_STEPS_MIN ? known : known ? PEERS_BLOCK_STEPS_MIN : PEERS_BLOCK_STEPS;
+    // Turns of an open loop last for seconds: their steps follow from the rate, which all nodes know.
+    bool open_loop = workload->plan->mode == PLAN_MODE_INFER && spec->rate_per_s > 0;
+    if (fixed || open_loop)
+        spec->block_steps = fixed;
+    else
+        spec->block_steps = known > PEERS_BLOCK_STEPS_MIN ? known : known ? PEERS_BLOCK_STEPS_MIN : PEERS_BLOCK_STEPS;
     peers_complete(session, workload, spec);
     for (int side = 0; side < PLAN_SIDES; side++)
         do
@@ -409,7 +414,7 @@ int session_follow(struct session *session, enum exit_code *ret_exit, struct err
 {
     int rc = 0, exit_code = EXIT_CODE_INCONCLUSIVE;
     const json_t *order = NULL;
-    log_info("node %d of %d does what node 0 says", session->peers->place.node, session->peers->place.count);
+    log_info("node %d of %d follows node 0", session->peers->place.node, session->peers->place.count);
     while (!session_stop && (rc = nodes_next(session->nodes, &order, &exit_code, err)) == 1) {
         json_t *kept = json_incref((json_t *)order); // the line goes where node 0 begins a new file
         rc = peers_carry_out(session, kept, err);
