@@ -98,6 +98,8 @@ struct thread {
     __u64 short_due_ns; /* of them since one was sent */
     __u64 base_switches;
     __u64 base_run_ns;
+    __u64 out_run_ns; /* when it was switched out: how long it had run, and waited for a CPU */
+    __u64 out_delay_ns;
     __u64 futex_value;
     __u64 blocker;
     __u32 prev_state;

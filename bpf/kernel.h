@@ -110,6 +110,7 @@ struct mm_struct {
 
 struct rq {
     int cpu;
+    __u64 clock;
 };
 
 struct cfs_rq {
@@ -120,6 +121,11 @@ struct cfs_rq {
 struct sched_entity {
     __u64 sum_exec_runtime;
     struct cfs_rq *cfs_rq;
+};
+
+struct sched_info {
+    unsigned long long run_delay;   /* waited for a CPU, of the waits that are over */
+    unsigned long long last_queued; /* since when it waits for one, by rq.clock; 0: it does not */
 };
 
 struct pid {
@@ -151,6 +157,7 @@ struct task_struct {
     int prio;
     int wake_cpu;
     struct sched_entity se;
+    struct sched_info sched_info;
     bool throttled;
     struct mm_struct *mm;
     int exit_code;

@@ -57,6 +57,7 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
         thread->blocker = bpf_core_field_exists(task->blocker) ? task->blocker : 0;
         thread->attach_ns = now;
         thread->out_ns = now;
+        thread->out_run_ns = task->se.sum_exec_runtime;
     }
 }
 

@@ -545,6 +545,46 @@ def test_killed_while_the_disk_fills(case):
     assert any(ledger and gaps for _, ledger, gaps in seen), seen
 
 
+MS = 1000000
+SLEEPERS = '''import json, sys, threading, time
+slept = {}
+def sleeps(end):
+    own = slept[threading.get_native_id()] = []
+    while time.monotonic() < end:
+        begin = time.monotonic_ns()
+        time.sleep(0.02)
+        own.append((begin, time.monotonic_ns()))
+threads = [threading.Thread(target=sleeps, args=(time.monotonic() + 3,)) for _ in range(100)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+with open(sys.argv[1], "w") as file:
+    json.dump(slept, file)
+'''
+
+
+def test_every_sleep(case):
+    """Also where the kernel does not tell of each switch and of each wake-up (bpf/sched.bpf.h: end_unseen)."""
+    check(case.run("--no-python", "--", sys.executable, "-c", SLEEPERS, case.path("slept")), 0)
+    check_whole(case)
+    gaps = {}
+    for tid, *gap in case.rows("SELECT t.tid, g.out_ns, g.in_ns, g.waking_ns FROM gap g JOIN thread t ON t.id = g.thread_id"):
+        gaps.setdefault(tid, []).append(gap)
+    with open(case.path("slept")) as file:
+        slept = json.load(file)
+    missed = runnable = count = 0
+    for tid, sleeps in slept.items():
+        for begin, end in sleeps:
+            within = [gap for gap in gaps.get(int(tid), []) if gap[0] >= begin and gap[1] <= end]
+            count += 1
+            missed += sum(back - out for out, back, _ in within) < 10 * MS
+            # What began in time is not woken at once: it would have been said to wait for a CPU.
+            runnable += any(out - begin < 2 * MS and waking and waking - out < MS for out, _, waking in within)
+    dropped = case.value("SELECT dropped FROM ledger WHERE producer = 'bpf.gap'")
+    assert count > 3000 and missed <= dropped and runnable == 0, (count, missed, dropped, runnable)
+
+
 def test_five_thousand_threads(case):
     program = ("import sys, threading\nthreading.stack_size(65536)\ngo = threading.Event()\n"
                "made = [threading.Thread(target=go.wait, daemon=True) for _ in range(5000)]\n"
@@ -588,6 +628,10 @@ def main(tests):
         return 77
     failed = 0
     wanted = sys.argv[1:]
+    unknown = [name for name in wanted if "test_" + name not in tests]
+    if unknown:
+        print("no such case: " + ", ".join(unknown))
+        return 2
     for name, test in sorted(tests.items()):
         if not name.startswith("test_") or (wanted and name[5:] not in wanted):
             continue
