@@ -14,6 +14,7 @@
 #include "kernels/bench.h"
 #include "kernels/sides.h"
 
+#include <algorithm>
 #include <time.h>
 #include <unistd.h>
 
@@ -137,7 +138,7 @@ int main(int argc, char **argv)
     if (!host)
         open_device(&bench, mode);
     if (all && !host && leave_comm_out(mode))
-        wanted.pop_back();
+        wanted.erase(std::find(wanted.begin(), wanted.end(), &suite_comm));
     for (int i = 2; i < first; i++)
         sides_open(argv[i]);
     bench.tune = tune;
