@@ -15,7 +15,7 @@ struct ring_buffer;
 enum {
     CAPTURE_MISSING_MAX = 64,
     CAPTURE_PROGRAMS_MAX = 64,
-    CAPTURE_KEPT_MAX = 8192, // threads of the target on PREEMPT_RT: 18 MB
+    CAPTURE_KEPT_MAX = 8192, // threads of the target on PREEMPT_RT: 27 MB
 };
 
 // The order of the table in capture_sources.c.
@@ -79,6 +79,7 @@ struct capture {
     int64_t threshold_ns;
     uint32_t sample_hz;
     size_t ring_bytes;
+    uint32_t miss_switch_in;
     bool faults, no_children, prompt, detached;
     char *cgroup;
     int64_t cgroup_read_ns;     // when its processes were read last

@@ -36,6 +36,7 @@ const volatile bool keep_threads = false; /* in threads_kept: on PREEMPT_RT */
 const volatile bool have_loop = false; /* bpf_loop: from Linux 5.17 */
 const volatile bool have_preempt_count = false;
 const volatile __s64 preempt_count_delta = 0; /* from the CPU's run queue to its __preempt_count */
+const volatile __u32 miss_switch_in = 0; /* tests: one of so many switches to a target is taken as not told */
 const volatile __u64 sample_period_ns = 0;
 const volatile __u64 spin_begin[4]; /* code of the functions that spin for a sleeping lock */
 const volatile __u64 spin_end[4];
@@ -98,9 +99,11 @@ struct thread {
     __u64 short_due_ns; /* of them since one was sent */
     __u64 base_switches;
     __u64 base_run_ns;
-    __u64 out_run_ns; /* when it was switched out: how long it had run, and waited for a CPU */
+    __u64 out_arrival_ns; /* the scheduler's account (task_struct.sched_info) when it was switched out */
     __u64 out_delay_ns;
     __u64 futex_value;
+    __s64 syscall_nr; /* that it blocked in */
+    __u64 syscall_args[6];
     __u64 blocker;
     __u32 prev_state;
     __u32 flags;

@@ -69,7 +69,7 @@ enum ug_gap_flag {
     UG_GAP_PYTHON = 1 << 18,        /* not stored: the Python frames are all that there were */
     UG_GAP_PYTHON_GC = 1 << 19,     /* not stored: and the thread was collecting garbage */
     UG_GAP_SHORT = 1 << 20,         /* below the threshold: one for each UG_SHORT_TICKS of the sampler that such gaps of the thread last together */
-    UG_GAP_NO_IN = 1 << 21, /* the kernel did not tell of the switch-in: in_ns is by how long the thread has run since, the system call is not known */
+    UG_GAP_NO_IN = 1 << 21,         /* the switch-in was not told: in_ns is the scheduler's own account of it */
     UG_GAP_NOT_STORED = UG_GAP_USER_MISSED | UG_GAP_PYTHON | UG_GAP_PYTHON_GC,
 };
 

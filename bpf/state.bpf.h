@@ -57,7 +57,7 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
         thread->blocker = bpf_core_field_exists(task->blocker) ? task->blocker : 0;
         thread->attach_ns = now;
         thread->out_ns = now;
-        thread->out_run_ns = task->se.sum_exec_runtime;
+        keep_account(thread, task);
     }
 }
 
@@ -176,8 +176,13 @@ static __always_inline void send_unfinished(struct seq_file *seq, struct task_st
     struct ug_gap *gap;
     __u64 now = bpf_ktime_get_ns();
 
-    if (!thread->out_ns || task->on_cpu || now - thread->out_ns < threshold_ns)
+    if (!thread->out_ns || now - thread->out_ns < threshold_ns)
         return;
+    if (task->on_cpu) { /* it is back, which was not told: see end_untold */
+        if (last)
+            count_lost(UG_COUNTER_GAP);
+        return;
+    }
     scratch = scratch_of(SCRATCH_ITERATOR);
     if (!scratch)
         return;

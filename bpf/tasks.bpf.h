@@ -8,6 +8,7 @@
 #define UPGATE_BPF_TASKS_BPF_H
 
 #include "bpf/common.bpf.h"
+#include "bpf/sched.bpf.h"
 
 static __always_inline void fill_task(struct ug_task_event *event, struct task_struct *task,
                                       __u32 what, bool target)
@@ -97,8 +98,13 @@ int BPF_PROG(task_exec, struct task_struct *task, int old_tid, struct linux_binp
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(task_exit, struct task_struct *task)
 {
+    struct thread *thread;
+
     if (!is_target(task->pid))
         return 0;
+    thread = thread_of(task);
+    if (thread && thread->out_ns)
+        end_untold(thread, task, bpf_ktime_get_ns());
     clear_target(task->pid);
     forget_thread(task->pid);
     emit_task(task, UG_TASK_EXIT, true);

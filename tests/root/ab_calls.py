@@ -197,8 +197,11 @@ def test_somebody_lets_it_go(case):
         over.set()
         thread.join()
     check_code(done, 0, 3)
-    assert interleave(case) == "slices", str(done)
-    check_says(done, "was let go at its gate by somebody else", "judged on total time")
+    check_says(done, "was let go at its gate by somebody else")
+    if interleave(case) == "slices":
+        check_says(done, "judged on total time")
+    else:  # the first pairs were not hit (the machine is busy): they are not judged by either
+        assert done.code == 3 and case.value("SELECT count(*) FROM cell WHERE verdict IN ('pass', 'fail')") == 0, str(done)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ others."""
 import os
 import time
 
-from capture_rig import EXEC, EXIT, FORK, MS, OWNER_FUTEX, PREEMPTED, RENAME, SEEN, SHORT, WAKER_IRQ, Capture, \
+from capture_rig import EXEC, EXIT, FORK, MS, NO_IN, OWNER_FUTEX, PREEMPTED, RENAME, SEEN, SHORT, WAKER_IRQ, Capture, \
     Subject, check, is_gap, length, main
 
 
@@ -28,6 +28,39 @@ def pipe_pair():
         totals = {r["tid"]: r for r in records if r["kind"] == "total"}
         check(totals[subject.pid]["switches"] > 0 and totals[subject.pid]["run_ns"] > 0, totals)
         check(counts["gap"]["kept"] == len([r for r in records if r["kind"] == "gap"]), counts)
+
+
+def overlaps(gaps):
+    gaps = sorted((gap["out_ns"], gap["in_ns"]) for gap in gaps)
+    return [pair for pair in zip(gaps, gaps[1:]) if pair[0][1] > pair[1][0]]
+
+
+def untold_switches():
+    """The kernel does not tell of every other switch to the target: all waits are there, with their wakers and system calls."""
+    with Subject("pipe") as subject, Capture(subject.pid, options=["-u", "2"]) as capture:
+        for _ in range(20):
+            gap = capture.wait(lambda r: is_gap(r, subject.pid, "pipe_read") and r["flags"] & NO_IN and r["waker"]["tid"] == subject.id,
+                               "a gap in the pipe whose end was not told, woken by the writer")
+            check(gap["out_ns"] < gap["waking_ns"] <= gap["in_ns"] and gap["waking_ns"] - gap["out_ns"] >= MS, "split", gap)
+            check(gap["syscall_nr"] == 0, "read is system call 0, not", gap["syscall_nr"])
+            check(any("write" in frame for frame in gap["wakers"]), "the waker's stack:", gap["wakers"])
+        records, counts = capture.stop()
+        for tid in (subject.pid, subject.id):
+            gaps = [r for r in records if is_gap(r, tid)]
+            check(len(gaps) > 20 and not overlaps(gaps), "one wait twice", tid, len(gaps), overlaps(gaps)[:3])
+            told = [length(gap) for gap in gaps if not gap["flags"] & NO_IN]
+            others = [length(gap) for gap in gaps if gap["flags"] & NO_IN]
+            check(told and others, tid, len(told), len(others))
+        check(counts["gap"]["dropped"] == 0, counts["gap"])
+
+
+def untold_before_exit():
+    """Of a thread that exits after a wait whose end was not told."""
+    with Subject("idle") as subject, Capture(subject.pid, options=["-u", "1"]) as capture:
+        child = subject.ask("exec")
+        capture.have(lambda r: r["kind"] == "task" and r["what"] == EXIT and r["task"]["tid"] == child, "the exit of a child")
+        gap = capture.have(lambda r: is_gap(r, child, "nanosleep") and r["flags"] & NO_IN, "the sleep that the child ended with")
+        check(length(gap) > 30 * MS and gap["in_ns"] - gap["out_ns"] < 20000 * MS, gap)
 
 
 def short_ones():
@@ -165,4 +198,4 @@ def cgroup_members():
                 time.sleep(0.05)
 
 
-main(pipe_pair, short_ones, futex_holder, preempted, born_later, not_children, others_are_silent, renamed, cgroup_members)
+main(pipe_pair, untold_switches, untold_before_exit, short_ones, futex_holder, preempted, born_later, not_children, others_are_silent, renamed, cgroup_members)

@@ -16,7 +16,7 @@ DEADLINE_S = 20
 MS = 1_000_000
 # enum ug_gap_flag, ug_lock_kind, ug_task_what, ug_sample_why
 PREEMPTED, UNFINISHED, NO_OUT, WAKER_IRQ = 1 << 2, 1 << 5, 1 << 6, 1 << 7
-OWNER_READER, OWNER_FUTEX, SHORT = 1 << 12, 1 << 13, 1 << 20
+OWNER_READER, OWNER_FUTEX, SHORT, NO_IN = 1 << 12, 1 << 13, 1 << 20, 1 << 21
 LOCK_MMAP = 2
 SEEN, FORK, EXEC, EXIT, RENAME = 1, 2, 3, 4, 5
 SAMPLE_TARGET, SAMPLE_OWNER, SAMPLE_NEIGHBOUR = 1, 2, 4

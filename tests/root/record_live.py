@@ -565,7 +565,7 @@ with open(sys.argv[1], "w") as file:
 
 
 def test_every_sleep(case):
-    """Also where the kernel does not tell of each switch and of each wake-up (bpf/sched.bpf.h: end_unseen)."""
+    """Also where the kernel does not tell of each switch and of each wake-up (bpf/sched.bpf.h: end_untold)."""
     check(case.run("--no-python", "--", sys.executable, "-c", SLEEPERS, case.path("slept")), 0)
     check_whole(case)
     gaps = {}
