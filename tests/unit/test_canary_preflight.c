@@ -13,14 +13,14 @@
 
 static char path[64];
 
-static void verdict(const char *state, const char *word)
+static void verdict(const char *kind, const char *state, const char *word)
 {
     struct store *store = NULL;
     struct error err = {0};
     snprintf(path, sizeof path, "/tmp/test_preflight_%d.db", (int)getpid());
     unlink(path);
     CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
-    CHECK_INT(store_exec(store, &err, "INSERT INTO run VALUES (1,'u','ab',?,'0',0,NULL,7,'{}',NULL,'[]','{}','k',NULL,NULL)", "s", state), 0);
+    CHECK_INT(store_exec(store, &err, "INSERT INTO run VALUES (1,'u',?,?,'0',0,NULL,7,'{}',NULL,'[]','{}','k',NULL,NULL)", "ss", kind, state), 0);
     if (word)
         CHECK_INT(store_exec(store, &err, "INSERT INTO verdict VALUES (1, ?, 'p99 is 9 % slower', NULL, '{}', 1, 1, '', 1)", "s", word), 0);
     store_close(store);
@@ -29,16 +29,18 @@ static void verdict(const char *state, const char *word)
 TEST(the_offline_gate)
 {
     static const struct {
-        const char *state, *word, *says;
+        const char *kind, *state, *word, *says;
         int code;
-    } cases[] = {{"done", "pass", "", 0},
-                 {"done", "fail", "says fail: p99 is 9 % slower", 3},
-                 {"done", "inconclusive", "says inconclusive", 3},
-                 {"running", "pass", "is running, not done", 3},
-                 {"done", NULL, "no verdict yet", 3}};
+    } cases[] = {{"ab", "done", "pass", "", 0},
+                 {"ab", "done", "fail", "says fail: p99 is 9 % slower", 3},
+                 {"ab", "done", "inconclusive", "says inconclusive", 3},
+                 {"ab", "running", "pass", "is running, not done", 3},
+                 {"aa", "done", "pass", "is an A/A run, which judges no candidate", 3},
+                 {"record", "done", "pass", "holds no run of `upgate ab`", 3},
+                 {"ab", "done", NULL, "no verdict yet", 3}}; // the last one is used below
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct preflight result = {0};
-        verdict(cases[i].state, cases[i].word);
+        verdict(cases[i].kind, cases[i].state, cases[i].word);
         CHECK_INT(preflight_gate(path, &result), cases[i].code);
         CHECK_INT(result.exit_code, cases[i].code);
         CHECK_CONTAINS(result.reason, cases[i].says);

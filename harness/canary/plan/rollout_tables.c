@@ -152,7 +152,7 @@ static const struct field rollout_why_fields[] = {
     END};
 
 static const struct field rollout_preflight_fields[] = {
-    ROW("gate", FIELD_TEXT, preflight.gate, .help = "a store of `upgate ab` whose verdict must be pass"),
+    ROW("gate", FIELD_TEXT, preflight.gate, .help = "a store of `upgate ab`, not of an A/A run, whose verdict must be pass"),
     ROW("plan", FIELD_TEXT, preflight.plan, .help = "a store of `upgate ab`: what differs between its sides is told; default: that of `gate`"),
     {.key = "free_memory", .kind = FIELD_CUSTOM, .offset = offsetof(struct rollout, preflight.free_memory),
      .custom = &rollout_bytes_custom, .help = "must be free on this machine"},

@@ -61,9 +61,15 @@ int preflight_gate(const char *path, struct preflight *ret)
     char *verdict = store_get_text(store, "SELECT verdict FROM verdict", "");
     char *reason = store_get_text(store, "SELECT reason FROM verdict", "");
     char *state = store_get_text(store, "SELECT state FROM run", "");
+    char *kind = store_get_text(store, "SELECT kind FROM run", "");
     int code = 0;
     if (store_failed(store, &err))
         code = preflight_fail(ret, EXIT_CODE_OPERATIONAL, "%.400s", err.text);
+    else if (kind && strcmp(kind, "aa") == 0) // the baseline against itself: it passes whatever the candidate does
+        code = preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "'%s' is an A/A run, which judges no candidate: the offline gate is a run of `upgate ab` "
+                                                           "without --aa", path);
+    else if (!kind || strcmp(kind, "ab") != 0)
+        code = preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "'%s' holds no run of `upgate ab`", path);
     else if (!verdict)
         code = preflight_fail(ret, EXIT_CODE_INCONCLUSIVE, "'%s' has no verdict yet; `upgate gate %s` gives one", path, path);
     else if (strcmp(verdict, "pass") != 0)
@@ -73,6 +79,7 @@ int preflight_gate(const char *path, struct preflight *ret)
     free(verdict);
     free(reason);
     free(state);
+    free(kind);
     store_close(store);
     return code;
 }
