@@ -33,7 +33,7 @@ bool cell_applies(const struct workload_facts *facts, enum metric_id metric)
     case METRIC_MEAN_STEP_TIME:
     case METRIC_SLOW_STEPS:
     case METRIC_WARM_UP_TIME:
-        return facts->mode != PLAN_MODE_COMMAND || cell_has_steps(facts);
+        return facts->mode != PLAN_MODE_COMMAND || cell_has_steps(facts) || facts->calls_steps;
     case METRIC_SCALING_EFFICIENCY:
         return facts->plan && facts->plan->ranks > 1;
     default:

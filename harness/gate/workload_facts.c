@@ -71,7 +71,6 @@ static int facts_load_head(struct store *store, struct workload_facts *facts, in
             return rc;
         for (int side = 0; side < PLAN_SIDES; side++) {
             facts->fates[at][side] = pair->sides[side].fate;
-            facts->has_steps = facts->has_steps || pair->sides[side].steps >= 0;
             facts->has_arrivals = facts->has_arrivals || pair->sides[side].has_arrivals;
         }
         return 0;
@@ -85,10 +84,26 @@ static int facts_load_head(struct store *store, struct workload_facts *facts, in
         if (head->fate == PAIR_FATE_FAILED && head->interleave == PLAN_INTERLEAVE_STEPS &&
             rows.sides[side].fate == LAUNCH_FATE_OK && rows.sides[side].steps < 0)
             facts->fates[at][side] = LAUNCH_FATE_NO_STEPS;
-        facts->has_steps = facts->has_steps || rows.sides[side].steps >= 0;
+        facts->has_steps = facts->has_steps || (rows.sides[side].steps >= 0 && head->interleave != PLAN_INTERLEAVE_SLICES);
     }
     pair_rows_clear(&rows);
     return 0;
+}
+
+// By what its pairs are judged. In slices a side is frozen in the middle of its steps, so that they are not measured: whoever makes
+// some there, both sides or one of them, is judged as a whole. Other launches say nothing of that, where there are pairs: those of
+// the baseline alone are never cut, and a pair that failed may have been tried in another way.
+static void facts_find_steps(struct workload_facts *facts)
+{
+    if (!facts->main_count)
+        return;
+    facts->has_steps = facts->calls_steps = false;
+    for (int i = 0; i < facts->main_count; i++) {
+        const struct measure_pair *pair = &facts->main[i];
+        bool calls = pair->sides[0].steps >= 0 || pair->sides[1].steps >= 0;
+        facts->calls_steps = facts->calls_steps || calls;
+        facts->has_steps = facts->has_steps || (calls && pair->head.interleave != PLAN_INTERLEAVE_SLICES);
+    }
 }
 
 static int facts_load_workload(struct store *store, const struct plan *plan,
@@ -176,6 +191,7 @@ int workload_facts_load(struct store *store, const struct plan *plan, int64_t wo
         workload_facts_clear(&facts);
         return rc;
     }
+    facts_find_steps(&facts);
     for (int i = 0; facts.plan && facts.plan->run_steps && i < facts.main_count; i++)
         measure_warm_up(&facts.main[i], (double)facts.plan->run_steps);
     for (int i = 0; facts.plan && facts.plan->run_steps && i < facts.confirm_count; i++)

@@ -17,7 +17,8 @@ struct workload_facts {
     struct pair_head *heads;               // all pairs of all phases, in the order they ran
     enum launch_fate (*fates)[PLAN_SIDES]; // of each head
     int head_count;
-    bool has_steps;    // a launch of either side made step calls
+    bool has_steps;    // a launch of either side made step calls, and its pair was not cut into slices
+    bool calls_steps;  // a launch of either side made step calls in a pair that counts, cut or not
     bool has_arrivals; // a launch of either side had scheduled arrivals
     // The machine took more from one side than chance allows: then it is the side's own doing, and
     // is left in. -1: no.

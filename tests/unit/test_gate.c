@@ -348,6 +348,42 @@ TEST(a_command_without_steps_is_judged_on_total_time)
     world_close(&world);
 }
 
+// Cut into slices steps are not measured. Whoever makes some there, one side or both, is judged as a whole, whatever a launch of the
+// baseline alone did, which is never cut.
+TEST(steps_in_slices_are_judged_on_total_time)
+{
+    static const struct { int no_steps_a, no_steps_b; double ratio; enum exit_code exit; const char *verdict; } cases[] = {
+        {0, 1, 1, EXIT_CODE_PASS, "pass"},   {0, 1, 1.5, EXIT_CODE_FAIL, "fail"}, {1, 0, 1, EXIT_CODE_PASS, "pass"},
+        {1, 0, 1.5, EXIT_CODE_FAIL, "fail"}, {0, 0, 1, EXIT_CODE_PASS, "pass"},   {0, 0, 1.5, EXIT_CODE_FAIL, "fail"}};
+    static const char *const modes[] = {"command", "train", "infer, rate: 9/s"};
+    for (size_t i = 0; i < 3 * sizeof cases / sizeof *cases; i++) {
+        char workloads[96];
+        snprintf(workloads, sizeof workloads, "workloads: [{name: w, mode: %s, command: [x]}]", modes[i % 3]);
+        world_open(&world, workloads, NULL);
+        world_sql(&world, "UPDATE workload SET interleave = 'slices'");
+        world_certificate(&world, "host", "slices", 0.01);
+        world_pair(&world, (struct world_pair){.phase = "pilot", .interleave = "launches", .fate_b = ""});
+        world_pairs(&world, 10, (struct world_pair){.interleave = "slices", .no_steps_a = cases[i / 3].no_steps_a,
+                                                    .no_steps_b = cases[i / 3].no_steps_b, .ratio = cases[i / 3].ratio});
+        CHECK_INT(world_judge(&world), cases[i / 3].exit);
+        CHECK_STR(world_text(&world, CELL("verdict", "total_time")), cases[i / 3].verdict);
+        CHECK_STR(world_text(&world, "SELECT group_concat(metric) FROM (SELECT metric FROM cell WHERE gating ORDER BY metric)"),
+                  "cpu_time,peak_memory,total_time");
+        world_close(&world);
+    }
+}
+
+TEST(a_step_time_that_is_asked_for_in_slices_is_no_pass)
+{
+    world_open(&world, "workloads: [{name: w, command: [x]}]", "gate: {metrics: {step_time: {margin: 2%}, peak_memory: {margin: 2%}}}");
+    world_sql(&world, "UPDATE workload SET interleave = 'slices'");
+    world_certificate(&world, "host", "slices", 0.01);
+    world_pairs(&world, 10, (struct world_pair){.interleave = "slices", .no_steps_b = 1});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, CELL("reason", "step_time")), "measured on neither side: the side was frozen");
+    world_close(&world);
+}
+
 TEST(requests_of_an_open_loop)
 {
     open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
