@@ -318,6 +318,8 @@ static bool cell_settle_missing(const struct cell_context *context, struct cell 
                                  measure_reason_text(last_a->reason[cell->metric]));
     } else if (facts->main[0].zero_baseline[cell->metric]) {
         cell->reason = xstrdup("the baseline is 0: there is no ratio");
+    } else if (last_b->value[cell->metric] == 0) {
+        cell->reason = xstrdup("the candidate is 0: there is no ratio");
     } else {
         cell->reason = xstrdup("no pair has it on both sides");
     }
@@ -413,6 +415,20 @@ static void cell_find_zero(const struct workload_facts *facts, enum metric_id me
             metric_infos[metric].name, zero, facts->main_count);
 }
 
+// A GPU that the candidate uses and the baseline does not: an honest change, which nobody should have to guess.
+static void cell_find_added(const struct workload_facts *facts, enum metric_id metric,
+                            struct findings *findings)
+{
+    int added = 0;
+    for (int i = 0; i < facts->main_count && metric == METRIC_PEAK_GPU_MEMORY; i++)
+        added += isnan(facts->main[i].sides[0].value[metric]) &&
+                 facts->main[i].sides[1].value[metric] > 0;
+    if (added)
+        findings_add(findings, facts->name, "added", 1, FINDING_NOTE,
+                     "%s is measured on the candidate alone in %d of %d pairs: it uses a GPU, and the baseline tells of none; added, no ratio",
+                     metric_infos[metric].name, added, facts->main_count);
+}
+
 int cells_judge(const struct cell_context *context, struct cell **ret_cells,
                 struct findings *findings)
 {
@@ -430,6 +446,7 @@ int cells_judge(const struct cell_context *context, struct cell **ret_cells,
             cells[count++] = cell_observe(context, metric);
         }
         cell_find_zero(facts, metric, findings);
+        cell_find_added(facts, metric, findings);
     }
     if (!gated)
         findings_add(

@@ -13,6 +13,15 @@ int cell_measured(const struct workload_facts *facts, enum metric_id metric, int
     return count;
 }
 
+// Does a launch of this side use any at all?
+static bool cell_used(const struct workload_facts *facts, enum metric_id metric, int side)
+{
+    for (int i = 0; i < facts->main_count; i++)
+        if (facts->main[i].sides[side].value[metric] > 0)
+            return true;
+    return false;
+}
+
 // Before the first pair a workload is taken at its mode's word.
 static bool cell_has_steps(const struct workload_facts *facts)
 {
@@ -54,11 +63,17 @@ bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate
     if (!cell_applies(facts, metric) ||
         !plan_metric_gated(gate, workload_facts_mode(facts), cell_has_steps(facts), metric))
         return false;
+    if (!gate->metrics_default)
+        return true;
+    // A GPU that the baseline uses must not be lost in silence; one that only the candidate uses is a change that was made on
+    // purpose, with nothing to compare it with (cell.c says it). Most programs have none: not gated before a launch has told.
+    if (metric == METRIC_PEAK_GPU_MEMORY)
+        return cell_used(facts, metric, 0);
     // Gated by default only, and nobody can tell it here: observed. The main metric is never let
     // off.
     bool measured =
         !facts->main_count || cell_measured(facts, metric, 0) || cell_measured(facts, metric, 1);
-    return measured || !gate->metrics_default || metric == cells_main_metric(facts);
+    return measured || metric == cells_main_metric(facts);
 }
 
 int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate)

@@ -26,7 +26,7 @@ static void measure_whole(const struct launch_rows *rows, struct measure_launch 
     measure_put(launch, METRIC_CPU_TIME, ended ? rows->cpu_ns : NAN, otherwise);
     measure_put(launch, METRIC_PEAK_MEMORY, ended ? rows->peak_memory_bytes : NAN, otherwise);
     measure_put(launch, METRIC_PEAK_GPU_MEMORY, ended ? rows->peak_gpu_memory_bytes : NAN,
-                otherwise);
+                ended ? MEASURE_NO_GPU : otherwise);
     measure_put(launch, METRIC_COMPILE_TIME, rows->compile_ns, MEASURE_NO_COMPILE);
     measure_put(launch, METRIC_RECOMPILES, rows->recompiles, MEASURE_NO_GRAPHS);
     measure_put(launch, METRIC_SCALING_EFFICIENCY, NAN, MEASURE_NO_SINGLE);
@@ -116,6 +116,7 @@ const char *measure_reason_text(enum measure_reason reason)
         [MEASURE_NO_COMPILE] = "no phase named 'compile'",
         [MEASURE_NO_GRAPHS] = "no graph was compiled",
         [MEASURE_NO_SINGLE] = "no workload with 1 rank of the same model in the plan",
+        [MEASURE_NO_GPU] = "none was told of: PyTorch that uses a GPU tells, in turns of steps",
     };
     return reason < MEASURE_REASON_COUNT ? texts[reason] : NULL;
 }

@@ -25,6 +25,7 @@ enum measure_reason {
     MEASURE_NO_COMPILE, // no phase named compile
     MEASURE_NO_GRAPHS,  // no graph was compiled
     MEASURE_NO_SINGLE,  // no workload with one rank to compare with
+    MEASURE_NO_GPU,     // nobody told of GPU memory
     MEASURE_REASON_COUNT
 };
 

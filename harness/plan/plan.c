@@ -26,7 +26,7 @@ bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool h
 {
     if (!gate->metrics_default)
         return gate->metrics[metric].present && !gate->metrics[metric].observe;
-    if (metric == METRIC_PEAK_MEMORY)
+    if (metric == METRIC_PEAK_MEMORY || metric == METRIC_PEAK_GPU_MEMORY)
         return true;
     if (!has_steps)
         return metric == METRIC_TOTAL_TIME || metric == METRIC_CPU_TIME;

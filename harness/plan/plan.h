@@ -142,7 +142,8 @@ bool plan_step_is_injected(const char *step); // marked by the library in the pr
 int plan_check_image(const char *name, struct error *err);
 // Does the command say how many steps it shall make?
 bool plan_workload_says_steps(const struct plan_workload *workload);
-// Is this metric gated for a workload of this mode (with step calls or not)? Applies the defaults.
+// Is this metric gated for a workload of this mode (with step calls or not)? Applies the defaults. What nobody measures there is
+// let off by the gate: only it has seen the launches.
 bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool has_steps,
                        enum metric_id metric);
 

@@ -49,9 +49,10 @@ static const char plan_docs_metrics[] =
     "`latency_p50`,\n"
     "`latency_p99` and the same but `step_time` and `throughput`; without step calls `total_time`, "
     "`cpu_time`,\n"
-    "`peak_memory`. With it, only those named gate, unless observed; but `step_time` brings "
-    "`mean_step_time`,\n"
-    "`slow_steps` and `warm_up_time` along, with its own margin, where they are not named.\n\n"
+    "`peak_memory`. And `peak_gpu_memory` where the baseline uses a GPU and tells of it: PyTorch does, in turns of "
+    "steps.\n"
+    "With `metrics`, only those named gate, unless observed; but `step_time` brings `mean_step_time`, `slow_steps` and\n"
+    "`warm_up_time` along, with its own margin, where they are not named.\n\n"
     "| metric | unit | better | margin | one launch contributes |\n|---|---|---|---|---|\n";
 
 void plan_print_markdown(void *stream)

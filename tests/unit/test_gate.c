@@ -475,6 +475,39 @@ TEST(a_zero_baseline_is_a_state_and_not_a_ratio)
     world_close(&world);
 }
 
+// What the sides tell of their GPU memory. A candidate that tells of none has fallen back to the CPU; the other way round it is a change.
+TEST(gpu_memory_is_gated_where_the_baseline_tells_of_it)
+{
+    static const struct {
+        const char *a, *b;
+        enum exit_code exit;
+        const char *verdict, *says; // of the cell, "": there is none; in the reason of the verdict
+        int gated;
+    } cases[] = {
+        {"4e9", "4e9", EXIT_CODE_PASS, "pass", "all 7 gated cells", 7},
+        {"4e9", "4.12e9", EXIT_CODE_PASS, "pass", "all 7 gated cells", 7}, // 3 %: some segments of the allocator
+        {"4e9", "4.4e9", EXIT_CODE_FAIL, "fail", "peak_gpu_memory: 10 % more GPU memory", 7},
+        {"4e9", "NULL", EXIT_CODE_FAIL, "fail", "missing: measured on the baseline only (candidate: none was told of", 7},
+        {"4e9", "0", EXIT_CODE_INCONCLUSIVE, "inconclusive", "peak_gpu_memory: the candidate is 0", 7},
+        {"NULL", "4e9", EXIT_CODE_PASS, "unchecked", "all 6 gated cells", 6},
+        {"0", "4e9", EXIT_CODE_PASS, "unchecked", "all 6 gated cells", 6},
+        {"NULL", "NULL", EXIT_CODE_PASS, "", "all 6 gated cells", 6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char sql[128];
+        open_calibrated(NULL, NULL);
+        world_pairs(&world, 10, (struct world_pair){0});
+        snprintf(sql, sizeof sql, "UPDATE launch SET peak_gpu_memory_bytes = CAST(iif(side, %s, %s) AS INTEGER)", cases[i].b, cases[i].a);
+        world_sql(&world, sql);
+        CHECK_INT(world_judge(&world), cases[i].exit);
+        CHECK_STR(world_text(&world, CELL("verdict", "peak_gpu_memory")), cases[i].verdict);
+        CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), cases[i].says);
+        CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating"), cases[i].gated);
+        CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'added' AND effect = 'note'"), i == 5);
+        world_close(&world);
+    }
+}
+
 TEST(scaling_efficiency_compares_with_one_rank)
 {
     open_calibrated("workloads:\n - {name: one, model: ddp, mode: train, ranks: 1}\n"
