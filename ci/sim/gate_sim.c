@@ -160,6 +160,15 @@ static void sim_pairs(const struct sim_noise *noise, double effect, double *valu
     }
 }
 
+// As the run loop does it: no pair is made behind the look that decides.
+static struct looks_result sim_judge(const struct looks_rule *rule, const double *values)
+{
+    struct looks_result result = {.look = -1};
+    for (int k = 0; k < rule->look_count && result.look < 0; k++)
+        result = looks_judge(rule, values, (int)rule->looks[k]);
+    return result;
+}
+
 static struct sim_rates sim_ratios(const struct sim_noise *noise, double effect, long gates,
                                    uint64_t seed)
 {
@@ -168,7 +177,7 @@ static struct sim_rates sim_ratios(const struct sim_noise *noise, double effect,
     double values[SIM_PAIRS], all = (double)gates;
     for (long i = 0; i < gates; i++) {
         sim_pairs(noise, effect, values, SIM_PAIRS, &state);
-        struct looks_result result = looks_judge(&sim_rule, values, SIM_PAIRS);
+        struct looks_result result = sim_judge(&sim_rule, values);
         pass += result.state == LOOKS_PASS;
         fail += result.state == LOOKS_FAIL;
         pairs += result.pairs;
@@ -242,13 +251,13 @@ static void sim_confirm(double sd, double worse, struct sim_state *state, bool *
     const struct sim_noise noise = {.normal = sd};
     double values[SIM_PAIRS];
     sim_pairs(&noise, worse, values, SIM_PAIRS, state);
-    struct looks_result result = looks_judge(&sim_rule, values, SIM_PAIRS);
+    struct looks_result result = sim_judge(&sim_rule, values);
     *screen = result.state == LOOKS_FAIL, *both = false;
     if (!*screen)
         return;
     struct looks_rule rule = looks_confirm(&sim_rule, result.pairs);
     sim_pairs(&noise, worse, values, SIM_PAIRS, state);
-    *both = looks_judge(&rule, values, SIM_PAIRS).state == LOOKS_FAIL;
+    *both = sim_judge(&rule, values).state == LOOKS_FAIL;
 }
 
 // Runs of 50 cells at the worst case that is still no regression (exactly the margin): how many

@@ -210,6 +210,11 @@ static void cell_decided(const struct cell_context *context, struct cell *cell,
         cell->reason = xasprintf(
             "the typical launch is within the margin of %s, but the mean need not be: %s (%s)",
             margin, mean, numbers);
+    } else if (result->state == LOOKS_WITHDRAWN) {
+        // The numbers first: tables show them anyway, and begin behind them.
+        cell->reason = xasprintf("%s, but the first %d had passed, within the margin of %s: the later ones contradict "
+                                 "them, and the pass is withdrawn; %s",
+                                 numbers, result->passed, margin, mean);
     } else {
         char *screen =
             result->by_mean
@@ -373,8 +378,8 @@ static struct cell cell_judge_gated(const struct cell_context *context, enum met
     if (!decided && !(context->health->state == HEALTH_OK &&
                       cell_settle_missing(context, &cell, usable, findings)))
         cell_open(context, &cell, &result, usable);
-    if (cell.verdict != CELL_INCONCLUSIVE)
-        cell.pairs_needed = -1;
+    if (cell.verdict != CELL_INCONCLUSIVE || result.state == LOOKS_WITHDRAWN)
+        cell.pairs_needed = -1; // no number of pairs settles a contradiction
     cell_explain_slow(facts, &cell);
     cell_explain_warm_up(facts, &cell);
     free(ratios);

@@ -76,6 +76,31 @@ static struct looks_result looks_once(const double *values, int count, double al
     return result;
 }
 
+// Do all pairs speak against a pass? Where the test fails on them, where it would be withheld, or
+// where the typical one is beyond the margin by its estimate. A wider interval alone is no reason:
+// the pass was proved without these pairs.
+static bool looks_contradict(const struct looks_result *all, double margin)
+{
+    return all->state == LOOKS_FAIL || all->interval.estimate > log1p(margin) ||
+           looks_withheld(all, margin);
+}
+
+// A decision at look k, held against what came since.
+static struct looks_result looks_hold(const struct looks_rule *rule, const double *values, int count,
+                                      const struct looks_result *decided)
+{
+    if (decided->state != LOOKS_PASS || count <= decided->pairs)
+        return *decided;
+    struct looks_result all = looks_once(values, count, decided->alpha, rule->margin);
+    if (!looks_contradict(&all, rule->margin))
+        return *decided;
+    all.state = LOOKS_WITHDRAWN;
+    all.look = decided->look;
+    all.passed = decided->pairs;
+    all.by_mean = false;
+    return all;
+}
+
 struct looks_result looks_judge(const struct looks_rule *rule, const double *values, int count)
 {
     double alpha = rule->alpha / (rule->look_count > 0 ? rule->look_count : 1);
@@ -96,7 +121,7 @@ struct looks_result looks_judge(const struct looks_rule *rule, const double *val
         if (result.state == LOOKS_PASS || result.state == LOOKS_FAIL ||
             (last && result.state == LOOKS_MIXED)) {
             result.look = k;
-            return result;
+            return looks_hold(rule, values, count, &result);
         }
         result.state = last ? LOOKS_EXHAUSTED : LOOKS_UNDECIDED;
     }

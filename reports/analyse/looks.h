@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The three-way rule of the gate at a few planned looks. Differences are oriented: positive = the
 // candidate is worse. Each look spends alpha / look_count (Bonferroni, exact), so looking often
-// costs no false alarms; a decision at a look stands, whatever later pairs say.
+// costs no false alarms; a fail at a look stands, whatever later pairs say. A pass does, unless pairs that came later, for the sake
+// of something else that was open, contradict it: then it is withdrawn. Taking back passes lets nothing through and fails nobody.
 //
 // Two claims are judged at once, for neither implies the other: the *typical* pair (Hodges-Lehmann,
 // exact signed-rank interval) and the *mean* pair. One launch in five that is 50 % slower moves the
@@ -30,6 +31,7 @@ enum looks_state {
     LOOKS_FAIL,      // one of them is beyond it (or likely, see the rule)
     LOOKS_EXHAUSTED, // the last look has been and settled nothing
     LOOKS_MIXED,     // the last look: the typical pair is within the margin, the mean need not be
+    LOOKS_WITHDRAWN, // a look has passed, and all pairs contradict it; never a fail
     LOOKS_STATE_COUNT
 };
 
@@ -46,6 +48,7 @@ struct looks_result {
     int look;                 // index of the look that decided; -1
     int pairs;                // observations behind `interval`
     int next;                 // pairs in all at the next look; 0: none
+    int passed;               // WITHDRAWN: pairs that had passed; `pairs` and the rest are of all
     double alpha;             // one-sided, of `interval`
     struct interval interval; // of the typical pair; log scale, oriented
     struct interval mean;     // Student t
@@ -55,8 +58,9 @@ struct looks_result {
     bool by_mean;  // failed by the mean: the typical pair alone would not have
 };
 
-// Replays the looks in order over the first pairs of `values`. Undecided between looks: the
-// interval is that of the last look, or of all values when no look has been reached.
+// Replays the looks in order over the first pairs of `values`, and holds a pass against all of them.
+// Undecided between looks: the interval is that of the last look, or of all values when no look has
+// been reached.
 struct looks_result looks_judge(const struct looks_rule *rule, const double *values, int count);
 // The rule by which fresh pairs confirm a fail that `pairs` have shown, with looks of its own: first as
 // many as the screen had, for with fewer the two together would find less than the screen alone

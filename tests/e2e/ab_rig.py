@@ -226,7 +226,7 @@ def check_judged(case, done):
     assert case.value("SELECT trust_ok FROM verdict") == 1, str(done)
     undecided = case.rows("SELECT reason FROM cell WHERE gating AND verdict <> 'pass'")
     # A few launches of milliseconds each: one that was held up weighs on the mean.
-    noise = ("lies inside", "the typical launch is within the margin")
+    noise = ("lies inside", "the typical launch is within the margin", "the pass is withdrawn")
     assert all(any(words in reason for words in noise) for reason, in undecided), str(done)
     # Steps of microseconds beside busy neighbours: three launches may look as if one side were not steady.
     unsteady = case.value("SELECT count(*) FROM finding WHERE kind = 'not_steady'")

@@ -556,6 +556,26 @@ TEST(a_mixture_of_launches_is_inconclusive_and_named)
     world_close(&world);
 }
 
+// A cell that has passed at ten pairs, and pairs that something else made needful: they may take the pass back, and nothing more.
+TEST(a_pass_that_later_pairs_contradict_is_no_pass)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    world_pairs(&world, 18, (struct world_pair){.ratio = 1.5});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_STR(world_text(&world, CELL("verdict", "step_time")), "inconclusive");
+    CHECK_CONTAINS(world_text(&world, CELL("reason", "step_time")),
+                   " at 28 pairs, but the first 10 had passed, within the margin of 2 %: the later ones contradict them");
+    CHECK_INT(world_number(&world, CELL("pairs", "step_time")), 28);
+    CHECK_INT(world_number(&world, CELL("look", "step_time")), 0);
+    CHECK(isnan(world_number(&world, CELL("pairs_needed", "step_time"))));
+    CHECK_STR(world_text(&world, CELL("verdict", "peak_memory")), "pass");
+    CHECK_INT(world_number(&world, CELL("pairs", "peak_memory")), 10);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE verdict = 'fail'"), 0);
+    world_close(&world);
+}
+
 static double every_40th(int step)
 {
     return step % 40 == 39 ? 60 : 1;

@@ -58,13 +58,45 @@ TEST(a_decision_sticks)
     double values[28];
     values_make(values, 10, 0, 0.004, 5);
     for (int i = 10; i < 28; i++)
-        values[i] = 0.5; // a catastrophe after the decision does not reopen it
+        values[i] = i % 2 ? 0.012 : -0.012; // more noise, no other place
     struct looks_result first = looks_judge(&rule, values, 10),
                         later = looks_judge(&rule, values, 28);
     CHECK_INT(first.state, LOOKS_PASS);
     CHECK_INT(later.state, LOOKS_PASS);
     CHECK_INT(later.pairs, 10);
     CHECK_DBL(later.interval.upper, first.interval.upper, 0);
+    values_make(values, 10, 0.05, 0.004, 5);
+    for (int i = 10; i < 28; i++)
+        values[i] = -0.5; // a fail is never taken back
+    later = looks_judge(&rule, values, 28);
+    CHECK_INT(later.state, LOOKS_FAIL);
+    CHECK_INT(later.pairs, 10);
+}
+
+// Pairs behind a pass, made because another cell was open: a catastrophe among them is no fail, and no pass either.
+TEST(a_pass_that_later_pairs_contradict_is_withdrawn)
+{
+    double values[28];
+    values_make(values, 10, 0, 0.004, 5);
+    for (int i = 10; i < 28; i++)
+        values[i] = 0.5;
+    struct looks_result got = looks_judge(&rule, values, 28);
+    CHECK_INT(got.state, LOOKS_WITHDRAWN);
+    CHECK_INT(got.look, 0);
+    CHECK_INT(got.passed, 10);
+    CHECK_INT(got.pairs, 28);
+    CHECK_INT(got.next, 0);
+    CHECK(got.interval.estimate > log1p(0.02) && got.mean.estimate > 0.3);
+    CHECK_INT(looks_judge(&rule, values, 11).state, LOOKS_WITHDRAWN); // one of them: the mean is beyond
+    values_make(values, 28, 0, 0.004, 5);
+    CHECK_INT(looks_judge(&rule, values, 28).state, LOOKS_PASS);
+    values[20] = log(1.3); // there may be many like it, as at a look
+    CHECK_INT(looks_judge(&rule, values, 20).state, LOOKS_PASS);
+    CHECK_INT(looks_judge(&rule, values, 28).state, LOOKS_WITHDRAWN);
+    values[20] = log(1.025);
+    CHECK_INT(looks_judge(&rule, values, 28).state, LOOKS_PASS);
+    values[20] = -log(1.3);
+    CHECK_INT(looks_judge(&rule, values, 28).state, LOOKS_PASS);
 }
 
 TEST(too_few_pairs_for_alpha_never_decide)
