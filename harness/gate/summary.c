@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/strings.h"
 #include "harness/gate/phrase.h"
@@ -170,17 +171,86 @@ static void summary_inconclusive(const struct summary_input *input,
                    input->trust_ok && !finding ? "more " : "", cells == 1 ? " is" : "s are");
 }
 
+// --- what a pass says nothing of ---------------------------------------------------------------------
+
+// Workloads of a run that lack something.
+struct summary_lacking {
+    int count;
+    const char *name; // of the last one
+};
+
+static bool summary_times(const struct run_workload *workload)
+{
+    for (int i = 0; i < workload->cell_count; i++)
+        if (workload->cells[i].gating && plan_metric_is_time(workload->cells[i].metric))
+            return true;
+    return false;
+}
+
+static bool summary_compares(const struct summary_input *input, const struct run_workload *workload)
+{
+    for (int i = 0; i < input->parity_count; i++)
+        if (strcmp(input->parity[i].workload, workload->facts.name) == 0)
+            return true;
+    return false;
+}
+
+// " of w", " of 2 of 5 workloads"; nothing where all of them lack it.
+static void summary_add_lacking(struct strbuf *text, const char *before, const struct run_facts *run,
+                                const struct summary_lacking *lacking)
+{
+    if (lacking->count == run->workload_count)
+        return;
+    if (lacking->count == 1)
+        strbuf_add(text, " %s %s", before, lacking->name);
+    else
+        strbuf_add(text, " %s %d of %d workloads", before, lacking->count, run->workload_count);
+}
+
+// A pass must not be taken for more than was judged: a plan that names its metrics switches all others off.
+static void summary_add_untimed(const struct run_facts *run, struct strbuf *text)
+{
+    struct summary_lacking lacking = {0};
+    for (int i = 0; i < run->workload_count; i++)
+        if (!summary_times(&run->workloads[i]))
+            lacking = (struct summary_lacking){lacking.count + 1, run->workloads[i].facts.name};
+    if (!lacking.count)
+        return;
+    char *why = plan_time_unjudged(&run->gate);
+    strbuf_add(text, "; time");
+    summary_add_lacking(text, "of", run, &lacking);
+    strbuf_add(text, " was not judged: %s",
+               why ? why : "no metric of time that gate.metrics names can be measured");
+    free(why);
+}
+
+static void summary_add_uncompared(const struct summary_input *input, struct strbuf *text)
+{
+    const struct run_facts *run = input->run;
+    struct summary_lacking lacking = {0};
+    for (int i = 0; i < run->workload_count && run->gate.parity != PLAN_PARITY_OFF; i++)
+        if (!summary_compares(input, &run->workloads[i]))
+            lacking = (struct summary_lacking){lacking.count + 1, run->workloads[i].facts.name};
+    if (!lacking.count)
+        return;
+    strbuf_add(text, "; no output was compared");
+    summary_add_lacking(text, "in", run, &lacking);
+}
+
 static void summary_pass(const struct summary_input *input, const struct summary_count *count,
                          struct strbuf *text)
 {
-    strbuf_add(text, "%s %d gated cell%s within the margins; nearest to its margin: ",
+    strbuf_add(text, "%s %d gated cell%s within the margins",
                count->gated == 1 ? "the" : "all", count->gated,
                count->gated == 1 ? " is" : "s are");
+    summary_add_untimed(input->run, text);
+    strbuf_add(text, "; nearest to its margin: ");
     summary_add_cell(text, count->worst[CELL_PASS]);
     if (count->improved)
         strbuf_add(text, "; %d cell%s improved", count->improved, count->improved == 1 ? "" : "s");
     if (input->parity_count)
         strbuf_add(text, "; parity holds for %d of %d", input->parity_count, input->parity_count);
+    summary_add_uncompared(input, text);
 }
 
 static char *summary_margins(const struct run_facts *run)

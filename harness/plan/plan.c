@@ -38,6 +38,38 @@ bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool h
     return metric == METRIC_STEP_TIME || metric == METRIC_THROUGHPUT;
 }
 
+bool plan_metric_is_time(enum metric_id metric)
+{
+    static const enum metric_id times[] = {METRIC_TOTAL_TIME,  METRIC_STEP_TIME,   METRIC_MEAN_STEP_TIME,
+                                           METRIC_THROUGHPUT, METRIC_LATENCY_P50, METRIC_LATENCY_P99};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        if (times[i] == metric)
+            return true;
+    return false;
+}
+
+char *plan_time_unjudged(const struct plan_gate *gate)
+{
+    struct strbuf gated = {0}, observed = {0};
+    bool judged = gate->metrics_default; // the default metrics of every mode have one of time
+    for (int id = 0; id < METRIC_COUNT; id++) {
+        const struct plan_metric *metric = &gate->metrics[id];
+        bool of_time = plan_metric_is_time((enum metric_id)id);
+        judged = judged || (of_time && metric->present && !metric->observe);
+        if (metric->present && !metric->observe)
+            strbuf_add(&gated, "%s%s", gated.len ? ", " : "", metric_infos[id].name);
+        else if (metric->present && of_time)
+            strbuf_add(&observed, "%s%s", observed.len ? ", " : "", metric_infos[id].name);
+    }
+    char *why = judged         ? NULL
+                : observed.len ? xasprintf("gate.metrics only observes %s", observed.text)
+                : gated.len    ? xasprintf("gate.metrics names %s only", gated.text)
+                               : xstrdup("gate.metrics judges nothing");
+    strbuf_free(&gated);
+    strbuf_free(&observed);
+    return why;
+}
+
 bool plan_step_is_symbol(const char *step)
 {
     return step && strncmp(step, "symbol:", 7) == 0;

@@ -146,5 +146,9 @@ bool plan_workload_says_steps(const struct plan_workload *workload);
 // let off by the gate: only it has seen the launches.
 bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool has_steps,
                        enum metric_id metric);
+// A metric by which a candidate is seen whose work takes longer: steps, requests, samples or the whole.
+bool plan_metric_is_time(enum metric_id metric);
+// Why no such metric is judged, in words: "gate.metrics names peak_memory only". NULL: one is. The caller frees.
+char *plan_time_unjudged(const struct plan_gate *gate);
 
 #endif

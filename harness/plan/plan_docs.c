@@ -52,7 +52,8 @@ static const char plan_docs_metrics[] =
     "`peak_memory`. And `peak_gpu_memory` where the baseline uses a GPU and tells of it: PyTorch does, in turns of "
     "steps.\n"
     "With `metrics`, only those named gate, unless observed; but `step_time` brings `mean_step_time`, `slow_steps` and\n"
-    "`warm_up_time` along, with its own margin, where they are not named.\n\n"
+    "`warm_up_time` along, with its own margin, where they are not named. Where no time is gated, or no output was\n"
+    "recorded that could be compared, a pass says so.\n\n"
     "| metric | unit | better | margin | one launch contributes |\n|---|---|---|---|---|\n";
 
 void plan_print_markdown(void *stream)

@@ -385,6 +385,19 @@ static int session_find_inject(struct session *session, struct error *err)
     return 0;
 }
 
+// What this gate will not see is said before hours are spent on it, and not only behind a pass.
+static int session_note_gate(struct session *session, struct error *err)
+{
+    char *why = session->opts->resume ? NULL : plan_time_unjudged(&session->plan->gate);
+    int rc = 0;
+    if (why) {
+        log_warn("time is not judged: %s", why);
+        rc = store_note(session->store, err, "warning", "time is not judged: %s", why);
+    }
+    free(why);
+    return rc;
+}
+
 static int session_start(struct session *session, struct error *err)
 {
     session->started_ns = clock_monotonic_ns();
@@ -410,6 +423,9 @@ static int session_start(struct session *session, struct error *err)
     if (session->nodes && nodes_self(session->nodes)) // never judged for all
         return store_ledger(session->store, NULL, "nodes", "ranks of other nodes", -1, -1, nodes_count(session->nodes) - 1, 1,
                             "this store has the ranks of one node; the verdict is in run.db beside it", err);
+    rc = session_note_gate(session, err);
+    if (rc)
+        return rc;
     if (session->nodes)
         return store_note(session->store, err, "info", "%d nodes: sides are held at their gates by step number, not frozen; of each block the "
                                                        "slowest node counts; pinned to CPUs %s", nodes_count(session->nodes), session->cpus_text);

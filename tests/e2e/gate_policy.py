@@ -102,6 +102,7 @@ def main():
         done = subprocess.run([UPGATE, "ab", "--aa", "plan.yaml", "-o", "run.db"], cwd=cwd, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, universal_newlines=True, timeout=240)
         check(done.returncode in (0, 3), "the run: %d %s" % (done.returncode, done.stderr))
+        check("time is not judged: gate.metrics names cpu_time only" in done.stderr, "what is not judged is not said: %s" % done.stderr)
         judge_again(cwd, done.returncode)
         other_policies(cwd)
         code, _, errors = gate(cwd, "run.db")

@@ -508,6 +508,71 @@ TEST(gpu_memory_is_gated_where_the_baseline_tells_of_it)
     }
 }
 
+#define VERDICT_REASON "SELECT reason FROM verdict"
+#define TWO_WORKLOADS                                                                              \
+    "workloads:\n - {name: w, mode: train, command: [x]}\n - {name: serve, mode: infer, rate: 9/s, command: [x]}"
+
+static bool reason_ends(const char *end)
+{
+    const char *reason = world_text(&world, VERDICT_REASON);
+    size_t len = strlen(reason);
+    return len >= strlen(end) && strcmp(reason + len - strlen(end), end) == 0;
+}
+
+// A plan that names metrics switches all others off. Who reads one line of its pass must not take it for more than that.
+TEST(a_pass_says_that_time_was_not_judged)
+{
+    open_calibrated(NULL, "gate: {metrics: {peak_memory: {margin: 1%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.5});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON),
+                   "the 1 gated cell is within the margins; time was not judged: gate.metrics names peak_memory only; nearest to its margin: w ");
+    world_close(&world);
+    open_calibrated(NULL, "gate: {metrics: {peak_memory: {margin: 1%}, step_time: {observe: true}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.5});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "; time was not judged: gate.metrics only observes step_time, mean_step_time; ");
+    world_close(&world);
+    open_calibrated(TWO_WORKLOADS, "gate: {metrics: {latency_p50: {margin: 5%}, peak_memory: {margin: 1%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.5});
+    world_pairs(&world, 10, (struct world_pair){.workload = 2, .rate = 9});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "; time of w was not judged: no metric of time that gate.metrics names can be measured; ");
+    world_close(&world);
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK(!strstr(world_text(&world, VERDICT_REASON), "not judged"));
+    world_close(&world);
+}
+
+static double loss_of(int step, int side, int64_t seed)
+{
+    (void)side;
+    return 2 + 1.0 / (step + 1) + 0.01 * (double)seed;
+}
+
+TEST(a_pass_says_that_no_output_was_compared)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK(reason_ends("; no output was compared"));
+    world_close(&world);
+    open_calibrated(NULL, "gate: {parity: {rule: off}}");
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK(!strstr(world_text(&world, VERDICT_REASON), "output"));
+    world_close(&world);
+    open_calibrated(TWO_WORKLOADS, "gate: {metrics: {step_time: {margin: 2%}, latency_p50: {margin: 5%}}}");
+    for (int i = 0; i < 10; i++) // the first one records its losses
+        world_losses(&world, world_pair(&world, (struct world_pair){0}), 60, loss_of);
+    world_pairs(&world, 10, (struct world_pair){.workload = 2, .rate = 9});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK(reason_ends("; parity holds for 2 of 2; no output was compared in serve"));
+    world_close(&world);
+}
+
 TEST(scaling_efficiency_compares_with_one_rank)
 {
     open_calibrated("workloads:\n - {name: one, model: ddp, mode: train, ranks: 1}\n"

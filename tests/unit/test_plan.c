@@ -472,6 +472,27 @@ TEST(what_is_gated)
     plan_free(plan);
 }
 
+TEST(time_that_nothing_judges)
+{
+    static const struct { const char *policy, *why; } cases[] = {
+        {"alpha: 1%\n", NULL},
+        {"metrics: {throughput: {}}\n", NULL},
+        {"metrics: {peak_memory: {}, latency_p99: {}}\n", NULL},
+        {"metrics: {total_time: {}, step_time: {observe: true}}\n", NULL},
+        {"metrics: {peak_memory: {margin: 1%}}\n", "gate.metrics names peak_memory only"},
+        {"metrics: {peak_memory: {}, cpu_time: {}, first_step_time: {observe: true}}\n", "gate.metrics names cpu_time, peak_memory only"},
+        {"metrics: {peak_memory: {}, step_time: {observe: true}}\n", "gate.metrics only observes step_time, mean_step_time"},
+        {"metrics: {cpu_time: {observe: true}}\n", "gate.metrics judges nothing"}, // but parity
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan_gate gate = {0};
+        CHECK_INT(load_gate(cases[i].policy, &gate), 0);
+        char *why = plan_time_unjudged(&gate);
+        CHECK_STR(why ? why : "", cases[i].why ? cases[i].why : "");
+        free(why);
+    }
+}
+
 // Bytes of right plans, changed at random: refused in words or read, and what was read round-trips.
 TEST(mutated_plans)
 {
