@@ -4,22 +4,19 @@
 // too.
 #include "harness/gate/health.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "contracts/metrics.h"
+#include "harness/gate/health_parts.h"
 #include "reports/analyse/binomial.h"
-#include "reports/analyse/quantile.h"
 
 enum {
     HEALTH_ATTEMPTS = 2, // failed pairs in a row after which a workload is given up
     HEALTH_LOST = 3      // void ones at the end of a run: those that `upgate node` ends it by
 };
-static const double health_alpha = 0.01;
 // A few pairs may be void (schedule.voids: 4), so few that 1 % is never reached; what follows is no
 // fail.
 static const double health_void_alpha = 0.1;
@@ -191,7 +188,7 @@ static void health_intermittent(struct store *store, const struct workload_facts
     if (!failed.pairs)
         return;
     enum finding_effect effect = b > a ? FINDING_INCONCLUSIVE : FINDING_NOTE;
-    if (b > a && ((a == 0 && failed.aborted_b >= 0) || binomial_tail(b, a + b, 0.5) < health_alpha))
+    if (b > a && ((a == 0 && failed.aborted_b >= 0) || binomial_tail(b, a + b, 0.5) < HEALTH_ALPHA))
         effect = FINDING_FAIL;
     char *reason = failed.aborted_b < 0
                        ? NULL
@@ -289,7 +286,7 @@ static void health_steady(const struct workload_facts *facts, struct findings *f
     // Requests of an open loop are judged on their latency, steady or not.
     if (workload_facts_mode(facts) == PLAN_MODE_INFER)
         return;
-    if (tested && binomial_tail(only[more], tested, 0.5) < health_alpha)
+    if (tested && binomial_tail(only[more], tested, 0.5) < HEALTH_ALPHA)
         findings_add(findings, facts->name, "not_steady", more,
                      more ? FINDING_INCONCLUSIVE : FINDING_NOTE,
                      "the %s %s in %d of %d launches in which the %s does not, which does so in %d: "
@@ -300,30 +297,6 @@ static void health_steady(const struct workload_facts *facts, struct findings *f
         findings_add(findings, facts->name, "not_steady", -1, FINDING_NOTE,
                      "neither side gets steady in %d of %d pairs: all steps behind the first 5 count",
                      both, known);
-}
-
-// Steps of a launch, each side's. One that makes more of them than the other may cut the same work into smaller ones, or run for a time
-// and be faster: times of a step do not tell which. Beyond the margin at which they would count they are no evidence of a pass.
-static void health_steps(const struct workload_facts *facts, struct findings *findings)
-{
-    double *ratios = xcalloc((size_t)facts->main_count + 1, sizeof *ratios);
-    int64_t last[PLAN_SIDES] = {0, 0};
-    size_t count = 0;
-    for (int i = 0; i < facts->main_count; i++) {
-        const struct measure_launch *sides = facts->main[i].sides;
-        if (sides[0].steps <= 0 || sides[1].steps <= 0)
-            continue;
-        ratios[count++] = (double)sides[1].steps / (double)sides[0].steps;
-        last[0] = sides[0].steps;
-        last[1] = sides[1].steps;
-    }
-    double ratio = count ? quantile_median(ratios, count) : 1;
-    free(ratios);
-    if (fabs(ratio - 1) > metric_infos[METRIC_STEP_TIME].margin_default)
-        findings_add(findings, facts->name, "steps", ratio > 1, FINDING_INCONCLUSIVE,
-                     "the sides make different numbers of steps, %lld a launch of the baseline and %lld of the candidate: a step may not be the same "
-                     "work; give the number by {steps} in the command, or name another step",
-                     (long long)last[0], (long long)last[1]);
 }
 
 static void health_machine(const struct workload_facts *facts, struct findings *findings)
@@ -348,7 +321,7 @@ void health_check(struct store *store, const struct workload_facts *facts,
     health_intermittent(store, facts, trailing, findings);
     health_voids(store, facts, ended, schedule, &health, findings);
     health_steady(facts, findings);
-    health_steps(facts, findings);
+    health_work(facts, findings);
     health_machine(facts, findings);
     *ret_health = health;
 }

@@ -74,6 +74,7 @@ void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair)
         *launch = (struct measure_launch){.id = source->id,
                                           .fate = source->fate,
                                           .steps = source->steps,
+                                          .samples = rank_rows_samples(source, 0, INT64_MAX),
                                           .steady = STEADY_TOO_SHORT,
                                           .machine_share = NAN,
                                           .steady_mean_ns = NAN};

@@ -243,6 +243,68 @@ TEST(sides_that_make_other_numbers_of_steps_do_not_pass)
     check_counts(-20, EXIT_CODE_FAIL, "inconclusive"); // slower steps are a fail all the same
 }
 
+// Pairs so many times, with the steps of some launches as `sql` says.
+static void check_some_counts(const char *sql, int exit_code, const char *effect)
+{
+    open_calibrated();
+    world_pairs(&world, 14, (struct world_pair){0});
+    world_sql(&world, sql);
+    CHECK_INT(world_judge(&world), exit_code);
+    CHECK_STR(world_text(&world, EFFECT("steps")), effect);
+    world_close(&world);
+}
+
+// The typical launch makes as many as ever: the median of the ratios is 1.
+TEST(launches_of_the_candidate_that_make_fewer_steps_do_not_pass)
+{
+    check_some_counts("UPDATE launch SET steps = steps / 2 WHERE side = 1 AND pair_id IN (3, 7)", EXIT_CODE_INCONCLUSIVE, "inconclusive");
+    check_some_counts("UPDATE launch SET steps = steps / 2 WHERE side = 1 AND pair_id = 3", EXIT_CODE_PASS, "");
+    check_some_counts("UPDATE launch SET steps = steps / 2 WHERE side = 0 AND pair_id IN (3, 7)", EXIT_CODE_PASS, "");
+    // The baseline does it too.
+    check_some_counts("UPDATE launch SET steps = steps / 2 WHERE pair_id IN (3, 7, 9) AND side = (pair_id <> 9)", EXIT_CODE_PASS, "");
+    // A program that runs for a time: either side makes 5 % fewer, as it comes.
+    check_some_counts("UPDATE launch SET steps = steps - 6 WHERE side = pair_id % 2", EXIT_CODE_PASS, "");
+}
+
+TEST(launches_of_the_candidate_without_a_step_do_not_pass)
+{
+    for (int missing = 0; missing < 2; missing++) {
+        world_open(&world, NULL, NULL);
+        world_sql(&world, "UPDATE workload SET interleave = 'launches'");
+        world_certificate(&world, "host", "launches", 0.01);
+        for (int i = 0; i < 12; i++)
+            world_pair(&world, (struct world_pair){.interleave = "launches", .no_steps_b = missing && i % 6 == 5});
+        CHECK_INT(world_judge(&world), missing ? EXIT_CODE_INCONCLUSIVE : EXIT_CODE_PASS);
+        CHECK_STR(world_text(&world, EFFECT("steps")), missing ? "inconclusive" : "");
+        if (missing)
+            CHECK_CONTAINS(world_text(&world, REASON), "the candidate makes fewer steps than the baseline, or none, in 2 of 12 pairs, the baseline in 0");
+        world_close(&world);
+    }
+}
+
+// Half the batch in half the time: as many samples a second, and each step is faster.
+TEST(steps_of_fewer_samples_do_not_pass)
+{
+    static const struct {
+        const char *sql;
+        enum exit_code exit;
+        const char *effect;
+    } cases[] = {{"UPDATE step SET samples = 16 WHERE launch_id % 2 = 0", EXIT_CODE_INCONCLUSIVE, "inconclusive"},
+                 {"UPDATE step SET samples = NULL WHERE launch_id % 2 = 1", EXIT_CODE_INCONCLUSIVE, ""}, // throughput of one side only
+                 {"UPDATE step SET samples = 16", EXIT_CODE_PASS, ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_calibrated();
+        world_pairs(&world, 14, (struct world_pair){.ratio = 0.5});
+        world_sql(&world, cases[i].sql);
+        CHECK_INT(world_judge(&world), cases[i].exit);
+        CHECK_STR(world_text(&world, EFFECT("samples")), cases[i].effect);
+        CHECK_STR(world_text(&world, EFFECT("steps")), "");
+        if (*cases[i].effect)
+            CHECK_CONTAINS(world_text(&world, REASON), "3840 a launch of the baseline and 1920 of the candidate");
+        world_close(&world);
+    }
+}
+
 TEST(voids_of_one_side_are_a_finding)
 {
     open_calibrated();
