@@ -46,6 +46,7 @@ struct pair_spec {
     void *arg;
     bool finds_steps;            // as in struct launch_spec
     bool steps_open;             // of steps that are found: how many there will be is not known yet
+    int steps_seen;              // bit mask of the sides that have made step calls in an earlier pair
     const struct inject *inject; // as in struct launch_spec; NULL ok
     uint32_t inject_kinds;
     // One node's part of a pair on several: nobody is frozen, for proxy threads of ranks that wait work for others; blocks have as

@@ -63,18 +63,20 @@ static void pair_check_ranks(const struct pair_spec *spec, struct pair *pair, in
 }
 
 // A launch that was told how many steps to make, ended in good order and made fewer than its partner
-// did less work: its times must not count, and its early end is a failure of its own.
+// did less work: its times must not count, and its early end is a failure of its own. One that made none
+// may be of a side without step calls, unless that has made some before.
 static void pair_check_steps(const struct pair_spec *spec, struct pair *pair)
 {
     if (!plan_workload_says_steps(spec->workload) || !pair->launches[0] || !pair->launches[1])
         return;
     int64_t steps[2] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
     int side = steps[1] < steps[0];
-    if (steps[0] == steps[1] || steps[side] < 0 || steps[side] >= (int64_t)spec->steps)
+    bool tells = steps[side] >= 0 || (!spec->nodes && spec->steps_seen & 1 << side);
+    if (steps[0] == steps[1] || !tells || steps[side] >= (int64_t)spec->steps)
         return;
     pair->launches[side]->state = LAUNCH_CRASHED;
     pair_fail(pair, xasprintf("side '%s' ended in good order after %lld of %llu steps, side '%s' after %lld",
-                             spec->plan->sides[side].name, (long long)steps[side],
+                             spec->plan->sides[side].name, steps[side] < 0 ? 0 : (long long)steps[side],
                              (unsigned long long)spec->steps, spec->plan->sides[!side].name,
                              (long long)steps[!side]));
 }

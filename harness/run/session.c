@@ -271,6 +271,11 @@ static int session_restore(struct session *session, struct session_workload *wor
     workload->finds_steps = workload->finds_steps && value >= 0;
     value = 0;
     store_get_int(store, &value, NULL,
+                  "SELECT sum(DISTINCT l.side + 1) FROM launch l JOIN pair p ON p.id = l.pair_id "
+                  "WHERE p.workload_id = ? AND p.phase = 'main' AND l.steps IS NOT NULL", "i", workload->id);
+    workload->steps_seen = (int)value & 3;
+    value = 0;
+    store_get_int(store, &value, NULL,
                   "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'void'", "i", workload->id);
     workload->voids = (uint64_t)value;
     value = 0;

@@ -34,7 +34,7 @@ struct session_workload {
     int failures;         // in a row
     int failures_all;
     bool broken;          // given up
-    bool steps_seen;      // a launch of it made step calls
+    int steps_seen;       // bit mask of the sides of which a launch made step calls
     bool finds_steps;     // of a command: steps are looked for, as long as that is of use
     bool steps_open;      // how many its launches make is not known yet
     uint64_t voids;

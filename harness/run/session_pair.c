@@ -127,6 +127,7 @@ static struct pair_spec session_spec(struct session *session, struct session_wor
         // In slices steps are cut in their middle, and nobody looks at them.
         .finds_steps = workload->finds_steps && workload->interleave != PLAN_INTERLEAVE_SLICES,
         .steps_open = workload->steps_open,
+        .steps_seen = workload->steps_seen,
         .block_steps = workload->block_steps,
         .rate_per_s = fmax(workload->rate_per_s, 0),
         .dtype = "float32",
@@ -387,7 +388,9 @@ int session_pair(struct session *session, struct session_workload *workload, con
             again = session_learn_steps(session, workload, &spec, pair, was_auto, &note);
         spec.steps = workload->steps;
         if (!again && pair->state != PAIR_STOPPED) {
-            workload->steps_seen |= pair->has_steps;
+            for (int side = 0; side < PLAN_SIDES; side++)
+                if (pair->launches[side] && samples_steps(pair->launches[side]) >= 0)
+                    workload->steps_seen |= 1 << side;
             rc = session_store_result(session, workload, phase, idx, &spec, pair, err);
             // A side that cannot be executed at all is a mistake in the plan, not a finding.
             if (rc == 0 && (pair->start_error[0] || pair->start_error[1]))

@@ -159,6 +159,20 @@ def test_candidate_exits_in_mid_run_with_0(case):
     check_says(done, "side 'new' ended in good order after 10 of 20 steps, side 'old' after 20")
 
 
+def test_candidate_makes_no_step_in_later_launches(case):
+    """One after the other nobody waits for a first step: none, of a side that has made some, is an early end as well."""
+    script = ("import os, upgate\n"
+              "with open(os.environ['COUNT'], 'a') as file: file.write('x')\n"
+              "idle = os.environ['SIDE'] == 'b' and os.path.getsize(os.environ['COUNT']) > 1\n"
+              "for _ in (() if idle else upgate.steps(range({steps}))): sum(range(20000))")
+    sides = [{"python": "python3", "env": {"SIDE": side, "COUNT": case.path("count-" + side)}} for side in "ab"]
+    case.plan({"command": ["{python}", "-c", script], "steps": 20}, *sides, interleave="launches")
+    done = case.run()
+    check_code(done, 1)
+    check_says(done, "side 'new' ended in good order after 0 of 20 steps, side 'old' after 20")
+    assert case.pairs() == 1 and case.pairs("failed") == 2
+
+
 def test_candidate_hangs(case):
     case.plan({"model": "dlrm", "steps": 20, "size": "small"}, None, {"env": {"PLANT": "hang:5"}},
               timeout="3s")
