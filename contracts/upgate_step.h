@@ -112,7 +112,7 @@ static inline void ug_request_begin(void)
     }
 }
 
-/* One request of a server, for `upgate canary`: from its arrival (CLOCK_MONOTONIC) until now. status
+/* One request of a server, for `upgate canary`; `upgate ab` counts what fails. From its arrival (CLOCK_MONOTONIC) until now. status
  * as HTTP has it, 0: not answered, or cut off. wrong: the server knows that its answer is wrong. From
  * any thread, whether a step is open or not. A server that begins before the file of UPGATE_STEPS is
  * there looks for it again once a second. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Do both sides do the same work? Times tell what is slower, and not what is left out: steps that were not made, samples that
-// were not taken. Reads facts; adds findings. Nothing here is a fail where the work may only be cut in another way.
+// were not taken, requests that were answered by an error. Reads facts; adds findings. Nothing here is a fail where the work may only be
+// cut in another way.
 #include "harness/gate/health_parts.h"
 
 #include <math.h>
@@ -9,6 +10,7 @@
 #include "common/strings.h"
 #include "contracts/metrics.h"
 #include "reports/analyse/binomial.h"
+#include "reports/analyse/mean_interval.h"
 #include "reports/analyse/quantile.h"
 
 enum {
@@ -105,8 +107,51 @@ static bool work_differs(const struct workload_facts *facts, bool samples, struc
     return true;
 }
 
+// --- answers of servers --------------------------------------------------------------------------
+
+static bool work_tells_requests(const struct measure_launch *launch)
+{
+    return launch->requests > 0 && isfinite(launch->requests);
+}
+
+static double work_bad_requests(const struct measure_launch *launch, bool wrong)
+{
+    double bad = wrong ? launch->requests_wrong : launch->requests_failed;
+    return bad > 0 ? fmin(bad, launch->requests) : 0;
+}
+
+// An error is answered faster than a request, so what fails makes latencies better. Any more on the candidate is no pass. It is a fail
+// beyond chance: requests of a launch fail together, so pairs are turned round as whole ones, their shares as they are.
+static void work_answers(const struct workload_facts *facts, bool wrong, struct findings *findings)
+{
+    double *differences = xcalloc((size_t)facts->main_count + 1, sizeof *differences);
+    double requests[PLAN_SIDES] = {0, 0}, bad[PLAN_SIDES] = {0, 0};
+    int count = 0;
+    for (int i = 0; i < facts->main_count; i++) {
+        const struct measure_launch *sides = facts->main[i].sides;
+        if (!work_tells_requests(&sides[0]) || !work_tells_requests(&sides[1]))
+            continue;
+        for (int side = 0; side < PLAN_SIDES; side++) {
+            requests[side] += sides[side].requests;
+            bad[side] += work_bad_requests(&sides[side], wrong);
+        }
+        differences[count++] = work_bad_requests(&sides[1], wrong) / sides[1].requests - work_bad_requests(&sides[0], wrong) / sides[0].requests;
+    }
+    bool more = bad[1] * requests[0] > bad[0] * requests[1];
+    bool beyond = more && mean_sign_p(differences, count) < HEALTH_ALPHA;
+    free(differences);
+    if (bad[0] + bad[1] > 0)
+        findings_add(findings, facts->name, wrong ? "wrong_answers" : "failed_requests", more ? 1 : -1,
+                     beyond ? FINDING_FAIL : more ? FINDING_INCONCLUSIVE : FINDING_NOTE,
+                     "%.0f of %.0f requests of the candidate %s, of the baseline %.0f of %.0f%s", bad[1], requests[1],
+                     wrong ? "got a wrong answer" : "failed", bad[0], requests[0],
+                     beyond ? ": more than chance allows (p < 0.01)" : "");
+}
+
 void health_work(const struct workload_facts *facts, struct findings *findings)
 {
     if (!work_differs(facts, false, findings)) // samples follow from steps
         work_differs(facts, true, findings);
+    work_answers(facts, false, findings);
+    work_answers(facts, true, findings);
 }

@@ -75,6 +75,9 @@ void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair)
                                           .fate = source->fate,
                                           .steps = source->steps,
                                           .samples = rank_rows_samples(source, 0, INT64_MAX),
+                                          .requests = source->requests,
+                                          .requests_failed = source->requests_failed,
+                                          .requests_wrong = source->requests_wrong,
                                           .steady = STEADY_TOO_SHORT,
                                           .machine_share = NAN,
                                           .steady_mean_ns = NAN};

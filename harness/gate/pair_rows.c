@@ -133,7 +133,7 @@ static int pair_rows_load_steps(struct store *store, struct launch_rows *launch,
 }
 
 // Compile time: the phase of that name, else what the workload noted about itself. And the time to the first step, of
-// the last rank to come there.
+// the last rank to come there. Requests of all ranks and nodes.
 static int pair_rows_load_values(struct store *store, struct launch_rows *launch,
                                   struct error *err)
 {
@@ -144,7 +144,10 @@ static int pair_rows_load_values(struct store *store, struct launch_rows *launch
         "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'compile_time_ns')), "
         "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'startup_time_ns'), "
         "(SELECT 1.0 * max(g.value) / nullif(max(g.value) - coalesce(max(r.value), 0), 0) FROM launch_value g LEFT JOIN launch_value r "
-        "ON r.launch_id = g.launch_id AND r.name = 'recompiles' WHERE g.launch_id = ?1 AND g.name = 'compiled_graphs')",
+        "ON r.launch_id = g.launch_id AND r.name = 'recompiles' WHERE g.launch_id = ?1 AND g.name = 'compiled_graphs'), "
+        "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests'), "
+        "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests_failed'), "
+        "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests_wrong')",
         "i", launch->id);
     if (!stmt)
         return -EIO;
@@ -154,6 +157,9 @@ static int pair_rows_load_values(struct store *store, struct launch_rows *launch
     launch->compile_ns = pair_rows_double(stmt, 0);
     launch->startup_ns = pair_rows_double(stmt, 1);
     launch->recompiles = pair_rows_double(stmt, 2);
+    launch->requests = pair_rows_double(stmt, 3);
+    launch->requests_failed = pair_rows_double(stmt, 4);
+    launch->requests_wrong = pair_rows_double(stmt, 5);
     sqlite3_reset(stmt);
     return 0;
 }
@@ -222,6 +228,9 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
                                  .compile_ns = NAN,
                                  .startup_ns = NAN,
                                  .recompiles = NAN,
+                                 .requests = NAN,
+                                 .requests_failed = NAN,
+                                 .requests_wrong = NAN,
                                  .steps = pair_rows_int(stmt, 7)};
     }
     return rc;
@@ -239,6 +248,9 @@ int pair_rows_load(struct store *store, const struct pair_head *head, bool with_
                                                 .compile_ns = NAN,
                                                 .startup_ns = NAN,
                                                 .recompiles = NAN,
+                                                .requests = NAN,
+                                                .requests_failed = NAN,
+                                                .requests_wrong = NAN,
                                                 .steps = -1};
     int rc = pair_rows_load_launches(store, &rows, err);
     for (int side = 0; side < PLAN_SIDES && rc == 0 && with_steps; side++) {

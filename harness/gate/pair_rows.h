@@ -56,6 +56,7 @@ struct launch_rows {
     enum launch_fate fate;
     double active_ns, cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, compile_ns, startup_ns;
     double recompiles; // graphs compiled over those of the first step
+    double requests, requests_failed, requests_wrong; // of servers that tell them
     int64_t steps; // -1: made no step call
     struct rank_rows *ranks;
     int rank_count;

@@ -84,6 +84,14 @@ static bool samples_plausible(const struct ug_step_record *record)
            (!spans || (record->end_ns >= record->begin_ns && record->end_ns < max_ns));
 }
 
+// As `upgate canary` sorts them (harness/canary/sources): below 100 there was no answer, what a client asked wrongly is no failure.
+static void samples_on_request(struct samples *samples, const struct ug_step_record *record)
+{
+    samples->requests++;
+    samples->requests_failed += !(record->value >= 100 && record->value < 500); // NAN too
+    samples->requests_wrong += strcmp(record->name, "wrong") == 0;
+}
+
 static void samples_on_record(void *arg, uint32_t slot, const struct ug_step_record *record)
 {
     struct samples *samples = arg;
@@ -103,6 +111,9 @@ static void samples_on_record(void *arg, uint32_t slot, const struct ug_step_rec
     case UG_RECORD_PHASE:
     case UG_RECORD_NOTE:
         samples_on_named(samples, slot, record);
+        break;
+    case UG_RECORD_REQUEST:
+        samples_on_request(samples, record);
         break;
     default:
         break; // holds are measured by the turns themselves
@@ -375,6 +386,26 @@ static int samples_store_startup(const struct launch *launch, int64_t launch_id,
     return rc;
 }
 
+// Of all its servers together, whichever of them answered: under the lowest rank, so that those of other nodes lie beside it.
+static int samples_store_requests(const struct samples *samples, const struct launch *launch, int64_t launch_id, struct store *store,
+                                  struct error *err)
+{
+    const struct {
+        const char *name;
+        uint64_t count;
+    } values[] = {{"upgate.requests", samples->requests},
+                  {"upgate.requests_failed", samples->requests_failed},
+                  {"upgate.requests_wrong", samples->requests_wrong}};
+    int64_t rank = INT64_MAX;
+    int rc = 0;
+    for (uint32_t slot = 0; slot < reader_slot_count(launch->reader); slot++)
+        rank = samples_rank(launch, slot) < rank ? samples_rank(launch, slot) : rank;
+    for (size_t i = 0; i < sizeof values / sizeof *values && samples->requests && rc == 0; i++)
+        rc = store_exec(store, err, "INSERT OR REPLACE INTO launch_value (launch_id, rank, name, value) VALUES (?, ?, ?, ?)", "iisd",
+                        launch_id, rank, values[i].name, (double)values[i].count);
+    return rc;
+}
+
 int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
                   struct store *store, struct error *err)
 {
@@ -389,6 +420,8 @@ int samples_store(const struct samples *samples, const struct launch *launch, in
         rc = samples_store_named(samples, launch, launch_id, store, err);
     if (rc == 0)
         rc = samples_store_startup(launch, launch_id, store, err);
+    if (rc == 0)
+        rc = samples_store_requests(samples, launch, launch_id, store, err);
     if (rc == 0)
         rc = samples_store_ledger(samples, launch, launch_id, store, err);
     return rc;

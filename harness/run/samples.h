@@ -68,6 +68,9 @@ struct samples {
     struct samples_rule *rules;    // of each process whose steps were found
     size_t rule_count;
     char *found;                   // what they are, in words of the last that said it; NULL
+    uint64_t requests;             // that servers told by ug_request_done()
+    uint64_t requests_failed;      // of them: not answered, or by an error of the server
+    uint64_t requests_wrong;       // of them: the server knew that its answer was wrong
     uint64_t broken;               // rings the process scribbled over
     uint64_t tensor_bytes, tensors_over; // kept; records beyond SAMPLES_TENSOR_BYTES_MAX
 };

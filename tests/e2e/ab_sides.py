@@ -170,7 +170,7 @@ def test_candidate_makes_no_step_in_later_launches(case):
     done = case.run()
     check_code(done, 1)
     check_says(done, "side 'new' ended in good order after 0 of 20 steps, side 'old' after 20")
-    assert case.pairs() == 1 and case.pairs("failed") == 2
+    assert case.pairs("failed") == 2
 
 
 def test_candidate_hangs(case):

@@ -305,6 +305,53 @@ TEST(steps_of_fewer_samples_do_not_pass)
     }
 }
 
+// Each launch tells 700 requests; a, b: how many of them failed (or were wrong: `name`), b in the pairs up to `until` only.
+static void check_requests(const char *name, int a, int b, int until, int exit_code, const char *effect, const char *says)
+{
+    char sql[400];
+    open_calibrated();
+    world_pairs(&world, 10, (struct world_pair){0});
+    snprintf(sql, sizeof sql, "INSERT INTO launch_value (launch_id, rank, name, value) SELECT id, 0, 'upgate.requests', 700 FROM launch UNION ALL "
+             "SELECT id, 0, 'upgate.requests_%s', iif(side, iif(pair_id <= %d, %d, 0), %d) FROM launch", name, until, b, a);
+    world_sql(&world, sql);
+    CHECK_INT(world_judge(&world), exit_code);
+    snprintf(sql, sizeof sql, "SELECT effect FROM finding WHERE kind = '%s'", strcmp(name, "wrong") == 0 ? "wrong_answers" : "failed_requests");
+    CHECK_STR(world_text(&world, sql), effect);
+    CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind IN ('failed_requests', 'wrong_answers')"), says);
+    world_close(&world);
+}
+
+TEST(a_candidate_that_answers_by_errors_does_not_pass)
+{
+    check_requests("failed", 0, 35, 10, EXIT_CODE_FAIL, "fail",
+                   "350 of 7000 requests of the candidate failed, of the baseline 0 of 7000: more than chance allows");
+    check_requests("failed", 7, 14, 10, EXIT_CODE_FAIL, "fail", "140 of 7000 requests of the candidate failed, of the baseline 70 of 7000");
+    // All in one launch: one thing that went wrong, however many requests it took with it.
+    check_requests("failed", 0, 700, 1, EXIT_CODE_INCONCLUSIVE, "inconclusive", "700 of 7000 requests of the candidate failed, of the baseline 0");
+    check_requests("failed", 0, 1, 6, EXIT_CODE_INCONCLUSIVE, "inconclusive", "6 of 7000 requests of the candidate failed");
+    check_requests("failed", 7, 7, 10, EXIT_CODE_PASS, "note", "70 of 7000 requests of the candidate failed, of the baseline 70 of 7000");
+    check_requests("failed", 7, 7, 9, EXIT_CODE_PASS, "note", "63 of 7000");
+    check_requests("wrong", 0, 35, 10, EXIT_CODE_FAIL, "fail", "350 of 7000 requests of the candidate got a wrong answer");
+    check_requests("wrong", 0, 1, 1, EXIT_CODE_INCONCLUSIVE, "inconclusive", "1 of 7000 requests of the candidate got a wrong answer");
+}
+
+TEST(requests_that_all_went_well_or_that_one_side_tells_are_no_finding)
+{
+    static const char *const sql[] = {"SELECT id, 0, 'upgate.requests', 700 FROM launch", "SELECT id, 0, 'upgate.requests', 0 FROM launch",
+                                      "SELECT id, 0, 'upgate.requests' || iif(side, '', '_failed'), 700 FROM launch",
+                                      "SELECT id, 0, 'upgate.requests', 9e999 FROM launch UNION ALL SELECT id, 0, 'upgate.requests_failed', 9e999 FROM launch"};
+    for (size_t i = 0; i < sizeof sql / sizeof *sql; i++) {
+        char insert[256];
+        open_calibrated();
+        world_pairs(&world, 10, (struct world_pair){0});
+        snprintf(insert, sizeof insert, "INSERT INTO launch_value (launch_id, rank, name, value) %s", sql[i]);
+        world_sql(&world, insert);
+        CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+        CHECK_STR(world_text(&world, EFFECT("failed_requests")), "");
+        world_close(&world);
+    }
+}
+
 TEST(voids_of_one_side_are_a_finding)
 {
     open_calibrated();

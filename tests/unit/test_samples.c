@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launch recorded, in its rows: requests of its servers, counted by how they were answered.
+#include "tests/unit/test_step_rig.h"
+
+#include <stdlib.h>
+
+#include "harness/gate/pair_rows.h"
+#include "harness/run/samples.h"
+#include "tests/unit/gate_world.h"
+
+static struct world world;
+
+static void serve(void *arg)
+{
+    static const uint32_t statuses[] = {200, 404, 499, 500, 503, 99, 0};
+    (void)arg;
+    ug_step_begin(); // the process claims its slot
+    ug_step_end(1);
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        ug_request_done(1, statuses[i], false);
+    ug_request_done(1, 200, true);
+    ug_request_done(1, 500, true);
+}
+
+static void idle(void *arg)
+{
+    (void)arg;
+    ug_step_begin();
+    ug_step_end(1);
+}
+
+// The rows of the first launch of a pair that the child recorded, as the gate reads them.
+static struct pair_rows recorded(void (*work)(void *), int times)
+{
+    struct rig rig = rig_make(&(struct reader_opts){.open = true});
+    struct samples samples = {0};
+    struct launch launch = {.reader = rig.reader, .started_ns = 1};
+    struct pair_head *heads = NULL;
+    struct pair_rows rows;
+    struct error err = {0};
+    int count = 0;
+    world_open(&world, NULL, NULL);
+    world_pair(&world, (struct world_pair){.interleave = "launches", .no_steps_a = 1, .no_steps_b = 1});
+    for (int i = 0; i < times; i++)
+        CHECK_INT(rig_join(rig_fork(work, NULL)), 0);
+    samples_drain(&samples, rig.reader);
+    CHECK_INT(store_begin(world.store, &err), 0);
+    CHECK_INT(samples_store(&samples, &launch, 1, world.store, &err), 0);
+    CHECK_INT(store_commit(world.store, &err), 0);
+    CHECK_INT(pair_heads_load(world.store, 1, &heads, &count, &err), 0);
+    CHECK_INT(count, 1);
+    CHECK_INT(pair_rows_load(world.store, &heads[0], true, &rows, &err), 0);
+    free(heads);
+    samples_free(&samples);
+    rig_free(&rig);
+    return rows;
+}
+
+TEST(requests_are_counted_by_how_they_were_answered)
+{
+    struct pair_rows rows = recorded(serve, 2);
+    CHECK_DBL(rows.sides[0].requests, 18, 0);
+    CHECK_DBL(rows.sides[0].requests_failed, 10, 0); // 500, 503, 99, 0, and 500 that was wrong, too
+    CHECK_DBL(rows.sides[0].requests_wrong, 4, 0);
+    CHECK(isnan(rows.sides[1].requests)); // of the other launch nobody told any
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM launch_value WHERE name LIKE 'upgate.requests%'"), 3);
+    pair_rows_clear(&rows);
+    world_close(&world);
+}
+
+TEST(without_requests_there_is_no_row)
+{
+    struct pair_rows rows = recorded(idle, 1);
+    CHECK(isnan(rows.sides[0].requests) && isnan(rows.sides[0].requests_failed) && isnan(rows.sides[0].requests_wrong));
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM launch_value WHERE name LIKE 'upgate.%'"), 0);
+    pair_rows_clear(&rows);
+    world_close(&world);
+}
