@@ -228,7 +228,7 @@ static bool steps_judge(struct steps_world *world, struct workload_facts *facts,
     struct findings findings = {0};
     struct cell *cells = NULL;
     bool open = false, fails = false, passes = true;
-    health_check(NULL, facts, &world->plan->schedule, last, &health, &findings);
+    health_check(NULL, facts, &world->plan->gate, &world->plan->schedule, last, &health, &findings);
     struct cell_context context = {.facts = facts,
                                    .health = &health,
                                    .gate = &world->plan->gate,

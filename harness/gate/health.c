@@ -308,7 +308,7 @@ static void health_machine(const struct workload_facts *facts, struct findings *
                      health_sides[facts->machine_side]);
 }
 
-void health_check(struct store *store, const struct workload_facts *facts,
+void health_check(struct store *store, const struct workload_facts *facts, const struct plan_gate *gate,
                   const struct plan_schedule *schedule, bool ended, struct health *ret_health,
                   struct findings *findings)
 {
@@ -321,7 +321,7 @@ void health_check(struct store *store, const struct workload_facts *facts,
     health_intermittent(store, facts, trailing, findings);
     health_voids(store, facts, ended, schedule, &health, findings);
     health_steady(facts, findings);
-    health_work(facts, findings);
+    health_work(facts, gate, findings);
     health_machine(facts, findings);
     *ret_health = health;
 }

@@ -38,7 +38,7 @@ struct health {
 };
 
 // ended: the run will make no more pairs. Adds to findings.
-void health_check(struct store *store, const struct workload_facts *facts,
+void health_check(struct store *store, const struct workload_facts *facts, const struct plan_gate *gate,
                   const struct plan_schedule *schedule, bool ended, struct health *ret_health,
                   struct findings *findings);
 void health_clear(struct health *health);

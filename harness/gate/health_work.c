@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Do both sides do the same work? Times tell what is slower, and not what is left out: steps that were not made, samples that
-// were not taken, requests that were answered by an error. Reads facts; adds findings. Nothing here is a fail where the work may only be
-// cut in another way.
+// were not taken, requests that were answered by an error, and what is done outside of the steps. Reads facts; adds findings. Nothing
+// here is a fail where the work may only be cut in another way.
 #include "harness/gate/health_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "common/strings.h"
+#include "common/units.h"
 #include "contracts/metrics.h"
+#include "harness/gate/cell.h"
 #include "reports/analyse/binomial.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/quantile.h"
@@ -19,6 +21,10 @@ enum {
     // most, however often that is (exp(-x) - (1 + x) exp(-2x) is never above 0.102): as rare as voids must be to be a finding.
     WORK_FEWER = 2
 };
+// Start-up, and end: what would be many times the launch's noise, and no import of another version of a framework, which takes up to a few
+// seconds longer. A user who knows of it gates startup_time or total_time, and is not asked any more.
+static const double work_outside_times = 2, work_outside_share = 0.1, work_outside_ns = 5e9;
+static const double work_outside_said_ns = 1e8; // less is not worth a word
 
 // --- steps and samples ---------------------------------------------------------------------------
 
@@ -148,10 +154,66 @@ static void work_answers(const struct workload_facts *facts, bool wrong, struct 
                      beyond ? ": more than chance allows (p < 0.01)" : "");
 }
 
-void health_work(const struct workload_facts *facts, struct findings *findings)
+// --- outside of the steps ------------------------------------------------------------------------
+
+static double work_outside(const struct measure_launch *launch, bool end)
+{
+    return end ? launch->end_ns : launch->value[METRIC_STARTUP_TIME];
+}
+
+// The launch as a whole, as long as a real run is where the plan says so.
+static double work_run_ns(const struct workload_facts *facts, const struct measure_launch *launch)
+{
+    double steps = facts->plan ? (double)facts->plan->run_steps - (double)launch->steps : 0;
+    double more = steps * launch->steady_mean_ns;
+    return launch->value[METRIC_TOTAL_TIME] + (more > 0 ? more : 0);
+}
+
+static bool work_is_far(const struct workload_facts *facts, const struct measure_launch sides[PLAN_SIDES], bool end)
+{
+    double a = work_outside(&sides[0], end), b = work_outside(&sides[1], end);
+    return b > work_outside_times * a && b - a > work_outside_ns && b - a > work_outside_share * work_run_ns(facts, &sides[0]);
+}
+
+// What lies before the first step and behind the last one is in no metric that is gated by default. The warm-up is steps, and has its own.
+static void work_outside_steps(const struct workload_facts *facts, const struct plan_gate *gate, bool end, struct findings *findings)
+{
+    const char *what = end ? "the end, after the last step," : "start-up";
+    char took_a[32], took_b[32], longer[32];
+    size_t room = (size_t)facts->main_count + 1;
+    double *a = xcalloc(room, sizeof *a), *b = xcalloc(room, sizeof *b), *more = xcalloc(room, sizeof *more);
+    int count = 0, far = 0;
+    for (int i = 0; i < facts->main_count; i++) {
+        a[count] = work_outside(&facts->main[i].sides[0], end);
+        b[count] = work_outside(&facts->main[i].sides[1], end);
+        more[count] = b[count] - a[count];
+        if (isnan(more[count]))
+            continue;
+        far += work_is_far(facts, facts->main[i].sides, end);
+        count++;
+    }
+    double typical = quantile_median(more, (size_t)count), usual = quantile_median(a, (size_t)count);
+    bool judged = cell_gated(facts, gate, METRIC_TOTAL_TIME) || (!end && cell_gated(facts, gate, METRIC_STARTUP_TIME));
+    if (!judged && count && far == count)
+        findings_add(findings, facts->name, "outside", 1, FINDING_INCONCLUSIVE,
+                     "%s takes %s on the candidate and %s on the baseline, in all %d pairs: no gated metric holds it; gate %stotal_time, or say by "
+                     "`run_steps` how long a real run is", what,
+                     unit_format_ns(took_b, sizeof took_b, quantile_median(b, (size_t)count)), unit_format_ns(took_a, sizeof took_a, usual), count,
+                     end ? "" : "startup_time or ");
+    else if (!judged && typical > work_outside_said_ns && typical > metric_infos[METRIC_STARTUP_TIME].margin_default * usual &&
+             mean_sign_p(more, count) < HEALTH_ALPHA)
+        findings_add(findings, facts->name, "outside", 1, FINDING_NOTE, "%s took %s more", what, unit_format_ns(longer, sizeof longer, typical));
+    free(a);
+    free(b);
+    free(more);
+}
+
+void health_work(const struct workload_facts *facts, const struct plan_gate *gate, struct findings *findings)
 {
     if (!work_differs(facts, false, findings)) // samples follow from steps
         work_differs(facts, true, findings);
     work_answers(facts, false, findings);
     work_answers(facts, true, findings);
+    work_outside_steps(facts, gate, false, findings);
+    work_outside_steps(facts, gate, true, findings);
 }

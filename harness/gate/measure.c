@@ -78,6 +78,7 @@ void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair)
                                           .requests = source->requests,
                                           .requests_failed = source->requests_failed,
                                           .requests_wrong = source->requests_wrong,
+                                          .end_ns = NAN,
                                           .steady = STEADY_TOO_SHORT,
                                           .machine_share = NAN,
                                           .steady_mean_ns = NAN};

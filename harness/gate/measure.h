@@ -35,6 +35,7 @@ struct measure_launch {
     int64_t steps;            // -1: made no step call
     double samples;           // that its steps told, of all ranks; NAN: not told
     double requests, requests_failed, requests_wrong; // of servers; NAN, 0: not told
+    double end_ns;            // from its last step to its end; NAN: not known
     bool has_arrivals;        // open loop
     enum steady_state steady; // of its own steps; STEADY_TOO_SHORT without steps
     int steady_start;         // step from which on it was measured, the same on both sides

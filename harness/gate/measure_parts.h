@@ -24,7 +24,7 @@ bool measure_counts(const struct measure_state *state, const struct block_rows *
 // The typical step (measure_typical.c), and from where on steps count.
 void measure_find_start(struct measure_state *state);
 void measure_typical(struct measure_state *state);
-// Sums: the mean step, throughput, slow steps and the warm-up (measure_sums.c).
+// Sums: the mean step, throughput, slow steps, the warm-up, and what is left behind the last step (measure_sums.c).
 void measure_sums(struct measure_state *state);
 // Latency of requests (measure_latency.c).
 void measure_latency(const struct measure_state *state);

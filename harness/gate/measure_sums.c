@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the steps of a pair take in sum: the mean step, throughput, slow steps, the warm-up. Every
+// What the steps of a pair take in sum: the mean step, throughput, slow steps, the warm-up, and what follows. Every
 // nanosecond of a step belongs to the warm-up or to the mean. What the machine took from a block is
 // taken out, where the harness could tell; the ratio with it left in is kept beside.
 #include <math.h>
@@ -206,6 +206,30 @@ void measure_warm_up(struct measure_pair *pair, double run_steps)
         run_ns[0] > 0 && run_ns[1] > 0 ? log(run_ns[1] / run_ns[0]) : NAN;
 }
 
+// --- the end -------------------------------------------------------------------------------------
+
+// What a launch was active for, less its start-up and its steps with what lies between them. In turns that is its blocks, and what it
+// ran through behind the last one; the first step of a block that nodes wait in was not recorded, and would be taken for the end.
+static double measure_end(const struct measure_state *state, int side)
+{
+    const struct launch_rows *launch = &state->rows->sides[side];
+    const struct rank_rows *rank = state->slowest[side];
+    if (launch->fate != LAUNCH_FATE_OK || rank->count < launch->steps)
+        return NAN;
+    double rest = launch->active_ns - launch->startup_ns;
+    int64_t from = 0;
+    for (int i = 0; i < state->rows->block_count; i++) {
+        const struct block_rows *block = &state->rows->blocks[i];
+        rest -= (double)block->active_ns[side];
+        if (block->first_step[side] + block->steps[side] > from)
+            from = block->first_step[side] + block->steps[side];
+    }
+    int first = rank_rows_find(rank, from), last = rank->count - 1;
+    if (first >= 0)
+        rest -= (double)(rank->begin_ns[last] + rank->dur_ns[last] - rank->begin_ns[first]);
+    return rest < 0 ? 0 : rest;
+}
+
 // --- the pair ------------------------------------------------------------------------------------
 
 static void measure_put_side(struct measure_state *state, int side, const struct measure_sum *sum,
@@ -265,6 +289,8 @@ void measure_sums(struct measure_state *state)
             measure_sum_launch(state, side, &sums[side]);
         if (state->slowest[side])
             measure_slow(state, side, &sums[side]);
+        if (state->slowest[side])
+            state->pair->sides[side].end_ns = measure_end(state, side);
     }
     bool known = isfinite(sums[0].machine_ns) && isfinite(sums[1].machine_ns);
     for (int side = 0; side < PLAN_SIDES; side++) {

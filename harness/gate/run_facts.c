@@ -108,8 +108,8 @@ void run_facts_judge(struct store *store, struct run_facts *run)
     bool ended = run->state != RUN_STATE_RUNNING;
     for (int i = 0; i < run->workload_count; i++) {
         struct run_workload *workload = &run->workloads[i];
-        health_check(store, &workload->facts, &run->plan->schedule, ended, &workload->health,
-                     &run->findings);
+        health_check(store, &workload->facts, &run->gate, &run->plan->schedule, ended,
+                     &workload->health, &run->findings);
         struct cell_context context = {.facts = &workload->facts,
                                        .health = &workload->health,
                                        .gate = &run->gate,

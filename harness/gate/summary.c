@@ -250,6 +250,13 @@ static void summary_pass(const struct summary_input *input, const struct summary
         strbuf_add(text, "; %d cell%s improved", count->improved, count->improved == 1 ? "" : "s");
     if (input->parity_count)
         strbuf_add(text, "; parity holds for %d of %d", input->parity_count, input->parity_count);
+    for (int i = 0; i < input->run->findings.count; i++) {
+        const struct finding *finding = &input->run->findings.items[i];
+        if (strcmp(finding->kind, "outside") != 0) // what the margins above do not speak of
+            continue;
+        strbuf_add(text, "; ");
+        summary_add_finding(text, finding);
+    }
     summary_add_uncompared(input, text);
 }
 

@@ -352,6 +352,85 @@ TEST(requests_that_all_went_well_or_that_one_side_tells_are_no_finding)
     }
 }
 
+#define OUTSIDE "SELECT text FROM finding WHERE kind = 'outside'"
+
+// Seconds of the start-up and behind the last step, of both sides, on top of 10 pairs of equal launches of some 0.64 s of steps.
+static void take_outside(const char *gate, double start_a, double start_b, double end_a, double end_b)
+{
+    char sql[400];
+    world_open(&world, NULL, gate);
+    world_certificate(&world, "host", "steps", 0.01);
+    world_pairs(&world, 10, (struct world_pair){0});
+    snprintf(sql, sizeof sql, "INSERT INTO launch_value (launch_id, rank, name, value) SELECT id, 0, 'startup_time_ns', iif(side, %f, %f) * 1e9 + "
+             "pair_id * 1e6 FROM launch", start_b, start_a);
+    world_sql(&world, sql);
+    snprintf(sql, sizeof sql, "UPDATE launch SET active_ns = active_ns + CAST((iif(side, %f, %f) + iif(side, %f, %f)) * 1e9 AS INTEGER)",
+             start_b, start_a, end_b, end_a);
+    world_sql(&world, sql);
+}
+
+TEST(a_start_up_or_an_end_that_is_much_longer_does_not_pass)
+{
+    take_outside(NULL, 1, 12, 0, 0);
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, REASON), "start-up takes 12");
+    CHECK_CONTAINS(world_text(&world, REASON), "on the baseline, in all 10 pairs: no gated metric holds it; gate startup_time or total_time");
+    // A real run is so long that it does not matter.
+    world_sql(&world, "UPDATE run SET plan = json_set(plan, '$.workloads[0].run_steps', 1000000)");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, REASON), "w: start-up took 11 s more");
+    world_close(&world);
+    take_outside(NULL, 1, 1, 0.1, 9);
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, REASON), "the end, after the last step, takes 9");
+    world_sql(&world, "DELETE FROM launch_value"); // a store that does not say where the steps begin
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, OUTSIDE), "");
+    world_close(&world);
+}
+
+TEST(imports_that_take_longer_are_said)
+{
+    take_outside(NULL, 0.2, 0.5, 0, 0);
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, OUTSIDE), "start-up took 300 ms more");
+    world_close(&world);
+    take_outside(NULL, 20, 29, 0, 0); // 9 s, and not twice as long
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, REASON), "; w: start-up took 9 s more");
+    world_close(&world);
+    take_outside(NULL, 12, 1, 9, 0); // the baseline's
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, OUTSIDE), "");
+    world_close(&world);
+    take_outside(NULL, 1, 1.05, 0, 0);
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, OUTSIDE), "");
+    world_close(&world);
+}
+
+TEST(a_launch_of_ten_that_starts_late_is_no_finding)
+{
+    take_outside(NULL, 1, 1, 0, 0);
+    world_sql(&world, "UPDATE launch_value SET value = value + 20e9 WHERE launch_id = 8");
+    world_sql(&world, "UPDATE launch SET active_ns = active_ns + 20000000000 WHERE id = 8");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, OUTSIDE), "");
+    world_close(&world);
+}
+
+TEST(what_lies_outside_is_its_metric_s_where_that_is_gated)
+{
+    take_outside("gate: {metrics: {step_time: {margin: 2%}, startup_time: {margin: 10%}}}", 1, 12, 0, 0);
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, OUTSIDE), "");
+    world_close(&world);
+    take_outside("gate: {metrics: {step_time: {margin: 2%}, total_time: {margin: 10%}}}", 1, 1, 0, 9);
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, OUTSIDE), "");
+    world_close(&world);
+}
+
 TEST(voids_of_one_side_are_a_finding)
 {
     open_calibrated();
