@@ -15,7 +15,7 @@ static const char *const pair_fate_names[PAIR_FATE_COUNT] = {"valid", "void", "f
 static const char *const pair_phase_names[PAIR_PHASE_COUNT] = {"pilot", "main", "confirm", "anchor",
                                                                "traced", "control"};
 static const char *const launch_fate_names[LAUNCH_FATE_COUNT] = {
-    "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", "", "", ""};
+    "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", "", "", "", ""};
 
 // The index of the column's word; -EINVAL for one that the schema does not know.
 static int pair_rows_word(sqlite3_stmt *stmt, int column, const char *const *words, int count)
@@ -188,14 +188,24 @@ static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, st
     return rc;
 }
 
-// Nobody else ends a process in one of these ways: it was the program, not the machine.
-static bool pair_rows_aborted(int64_t exit_code, int64_t exit_signal)
+// Nobody else ends a process in one of these ways: it was the program, not the machine. A shell that started it says so by 128 and
+// the signal.
+static bool pair_rows_signalled(int64_t exit_code, int64_t exit_signal)
 {
     static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        if (exit_signal == signals[i])
+        if (exit_signal == signals[i] || (exit_signal <= 0 && exit_code == 128 + signals[i]))
             return true;
-    return exit_signal <= 0 && exit_code > 0;
+    return false;
+}
+
+static enum launch_fate pair_rows_crash(int64_t exit_code, int64_t exit_signal, int64_t steps)
+{
+    if (pair_rows_signalled(exit_code, exit_signal))
+        return LAUNCH_FATE_ABORTED;
+    if (exit_signal > 0 || exit_code <= 0)
+        return LAUNCH_FATE_CRASHED;
+    return steps < 0 ? LAUNCH_FATE_EXITED : LAUNCH_FATE_ABORTED;
 }
 
 static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, struct error *err)
@@ -212,11 +222,9 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
     while ((rc = store_step(store, stmt, err)) == 1) {
         int fate = pair_rows_word(stmt, 2, launch_fate_names, LAUNCH_FATE_COUNT);
         fate = fate < 0 ? LAUNCH_FATE_CRASHED : fate;
-        if (fate == LAUNCH_FATE_CRASHED &&
-            pair_rows_aborted(pair_rows_int(stmt, 8), pair_rows_int(stmt, 9)))
-            fate = LAUNCH_FATE_ABORTED;
-        if (fate == LAUNCH_FATE_ABORTED && pair_rows_int(stmt, 8) == UG_SKIPPED_STATUS && pair_rows_int(stmt, 7) < 0 &&
-            pair_rows_int(stmt, 10) > 0)
+        if (fate == LAUNCH_FATE_CRASHED)
+            fate = pair_rows_crash(pair_rows_int(stmt, 8), pair_rows_int(stmt, 9), pair_rows_int(stmt, 7));
+        if (fate == LAUNCH_FATE_EXITED && pair_rows_int(stmt, 8) == UG_SKIPPED_STATUS && pair_rows_int(stmt, 10) > 0)
             fate = LAUNCH_FATE_SKIPPED;
         rows->sides[sqlite3_column_int64(stmt, 1) != 0] =
             (struct launch_rows){.id = sqlite3_column_int64(stmt, 0),

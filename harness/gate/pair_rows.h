@@ -19,10 +19,11 @@ enum launch_fate {      // launch.state
     LAUNCH_FATE_OOM,
     LAUNCH_FATE_NOT_STARTED,
     LAUNCH_FATE_STOPPED,  // by us: it was alive and well
-    LAUNCH_FATE_ABORTED,  // crashed by its own act: an abort signal, or an exit code
+    LAUNCH_FATE_ABORTED,  // crashed by its own act: an abort signal, or an exit code behind a step call
     LAUNCH_FATE_NO_STEPS, // no word of the store: ended in good order, in turns of steps, without
                           // one
     LAUNCH_FATE_SKIPPED,  // it said that it cannot be run here, and why
+    LAUNCH_FATE_EXITED,   // crashed by an exit code, without a step call
     LAUNCH_FATE_COUNT
 };
 enum pair_fate { PAIR_FATE_VALID, PAIR_FATE_VOID, PAIR_FATE_FAILED, PAIR_FATE_COUNT };

@@ -147,12 +147,50 @@ TEST(a_crash_of_the_candidate_alone_never_passes)
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_CONTAINS(world_text(&world, REASON), "1 of 11 pairs failed and was made again");
     CHECK_CONTAINS(world_text(&world, REASON), "the candidate alone in 1; planted by the test");
-    set_exit("exit_signal = NULL, exit_code = 1");
+    set_exit("exit_signal = NULL, exit_code = 1"); // without a step call: may be chance
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, REASON), "planted by the test, without a step call: once, that may be chance; run again");
+    set_exit("exit_code = 139"); // a shell's word for signal 11
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    set_exit("exit_code = 1, steps = 57");
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     world_pair(&world, failed("crashed", "stopped")); // the baseline does it too
     world_pairs(&world, 2, (struct world_pair){0});
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, EFFECT("crash")), "note");
+    world_close(&world);
+}
+
+TEST(exit_codes_of_the_candidate_in_two_pairs_fail)
+{
+    open_calibrated();
+    for (int i = 0; i < 2; i++) {
+        world_pair(&world, failed("stopped", "crashed"));
+        world_pairs(&world, 5, (struct world_pair){0});
+    }
+    set_exit("exit_code = 1");
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, REASON), "2 of 12 pairs failed and were made again: the baseline alone in 0, the candidate alone in 2");
+    world_close(&world);
+}
+
+// A run that ended there makes it no worse than one that went on. In both attempts it is no chance.
+TEST(an_exit_code_at_the_end)
+{
+    open_calibrated();
+    world_pairs(&world, 10, (struct world_pair){0});
+    world_pair(&world, failed("stopped", "crashed"));
+    set_exit("exit_code = 1");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, REASON), "1 of 11 pairs failed: the baseline alone in 0, the candidate alone in 1");
+    CHECK_STR(world_text(&world, EFFECT("missing")), "");
+    set_exit("exit_code = NULL, exit_signal = 11");
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    set_exit("exit_code = 1, exit_signal = NULL");
+    world_pair(&world, failed("stopped", "crashed"));
+    set_exit("exit_code = 1");
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, EFFECT("missing")), "fail");
     world_close(&world);
 }
 
