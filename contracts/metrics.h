@@ -44,7 +44,7 @@ static const struct metric_info metric_infos[METRIC_COUNT] = {
     [METRIC_COMPILE_TIME] = {"compile_time", "ns", "lower", 0.10,
                              "sum of the phases named 'compile'"},
     [METRIC_LATENCY_P50] = {"latency_p50", "ns", "lower", 0.05,
-                            "median latency of requests, from the scheduled arrival (open loop)"},
+                            "median latency of requests, from the scheduled arrival (open loop) or, without arrivals, how long it took"},
     [METRIC_LATENCY_P99] = {"latency_p99", "ns", "lower", 0.05,
                             "99th percentile of the same; needs 662 requests a launch"},
     [METRIC_CPU_TIME] = {"cpu_time", "ns", "lower", 0.02,

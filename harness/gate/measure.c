@@ -115,8 +115,7 @@ const char *measure_reason_text(enum measure_reason reason)
         [MEASURE_NO_SAMPLES] = "the steps say no number of samples",
         [MEASURE_FEW_STEPS] = "too few steps (the first 5 are the warm-up)",
         [MEASURE_SLICED] = "the side was frozen in the middle of steps (interleave: slices)",
-        [MEASURE_CLOSED_LOOP] =
-            "no scheduled arrivals: a closed loop has no latency from the schedule",
+        [MEASURE_NO_REQUESTS] = "no requests: no scheduled arrivals, and the mode is not infer",
         [MEASURE_FEW_REQUESTS] = "too few requests (30 for p50, 662 for p99)",
         [MEASURE_NO_COMPILE] = "no phase named 'compile'",
         [MEASURE_NO_GRAPHS] = "no graph was compiled",

@@ -20,7 +20,7 @@ enum measure_reason {
     MEASURE_NO_SAMPLES,   // steps without samples
     MEASURE_FEW_STEPS,    // all of them within the fixed warm-up
     MEASURE_SLICED,      // frozen in the middle of steps
-    MEASURE_CLOSED_LOOP, // no scheduled arrivals
+    MEASURE_NO_REQUESTS, // steps without scheduled arrivals, and the mode is not infer
     MEASURE_FEW_REQUESTS,
     MEASURE_NO_COMPILE, // no phase named compile
     MEASURE_NO_GRAPHS,  // no graph was compiled

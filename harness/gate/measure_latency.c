@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latency of the requests of an open loop. Both sides are asked about the same requests.
+// Latency of requests: of an open loop from their scheduled arrival, of a closed one (mode infer without arrivals) how long
+// each took. Both sides are asked about the same requests.
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,9 +11,20 @@
 
 static const double measure_p99_alpha = 0.01;
 
-// Latencies from the scheduled arrival, of all ranks, from step `start` on, sorted; caller frees.
-static double *measure_latencies(const struct launch_rows *rows, int64_t start, int *ret_count)
+static bool measure_is_open(const struct launch_rows *rows)
 {
+    for (int i = 0; i < rows->rank_count; i++)
+        if (measure_has_arrivals(&rows->ranks[i]))
+            return true;
+    return false;
+}
+
+// Latencies of all ranks, from step `start` on, sorted; caller frees. Where requests arrive by a schedule, of those that have
+// one; where none of either side does, and they are requests all the same, nobody was late.
+static double *measure_latencies(const struct pair_rows *pair, int side, int64_t start, int *ret_count)
+{
+    const struct launch_rows *rows = &pair->sides[side];
+    bool closed = pair->head.requests && !measure_is_open(&pair->sides[0]) && !measure_is_open(&pair->sides[1]);
     int total = 0, count = 0;
     for (int i = 0; i < rows->rank_count; i++)
         total += rows->ranks[i].count;
@@ -20,8 +32,8 @@ static double *measure_latencies(const struct launch_rows *rows, int64_t start, 
     for (int i = 0; i < rows->rank_count; i++) {
         const struct rank_rows *rank = &rows->ranks[i];
         for (int k = 0; k < rank->count; k++)
-            if (!isnan(rank->late_ns[k]) && rank->idx[k] >= start)
-                latencies[count++] = rank->late_ns[k] + (double)rank->dur_ns[k];
+            if ((closed || !isnan(rank->late_ns[k])) && rank->idx[k] >= start)
+                latencies[count++] = (closed ? 0 : rank->late_ns[k]) + (double)rank->dur_ns[k];
     }
     quantile_sort(latencies, (size_t)count);
     *ret_count = count;
@@ -33,7 +45,7 @@ static bool measure_enough(const struct measure_state *state, int64_t start, lon
     for (int side = 0; side < PLAN_SIDES; side++) {
         int count = 0;
         if (state->slowest[side])
-            free(measure_latencies(&state->rows->sides[side], start, &count));
+            free(measure_latencies(state->rows, side, start, &count));
         if (state->slowest[side] && count < least)
             return false;
     }
@@ -56,9 +68,9 @@ void measure_latency(const struct measure_state *state)
         if (!state->slowest[side])
             continue;
         int count;
-        double *latencies = measure_latencies(&state->rows->sides[side], start, &count);
-        launch->has_arrivals = count > 0;
-        enum measure_reason otherwise = count > 0 ? MEASURE_FEW_REQUESTS : MEASURE_CLOSED_LOOP;
+        double *latencies = measure_latencies(state->rows, side, start, &count);
+        launch->has_arrivals = measure_is_open(&state->rows->sides[side]);
+        enum measure_reason otherwise = count > 0 ? MEASURE_FEW_REQUESTS : MEASURE_NO_REQUESTS;
         double p50 = count >= MEASURE_P50_REQUESTS_MIN
                          ? quantile_nearest_rank(latencies, (size_t)count, 0.50)
                          : NAN;

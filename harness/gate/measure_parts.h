@@ -18,6 +18,7 @@ struct measure_state {
 
 void measure_put(struct measure_launch *launch, enum metric_id metric, double value,
                  enum measure_reason otherwise);
+bool measure_has_arrivals(const struct rank_rows *rank); // its steps are requests that arrive by a schedule
 // Is the block whole and behind the warm-up on both sides?
 bool measure_counts(const struct measure_state *state, const struct block_rows *block);
 

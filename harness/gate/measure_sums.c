@@ -19,7 +19,7 @@ struct measure_sum {
     struct slow_steps slow, slow_raw; // with what the machine took left out, and in
 };
 
-static bool measure_has_arrivals(const struct rank_rows *rank)
+bool measure_has_arrivals(const struct rank_rows *rank)
 {
     for (int i = 0; i < rank->count; i++)
         if (!isnan(rank->late_ns[i]))

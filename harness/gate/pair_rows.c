@@ -53,7 +53,8 @@ int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head *
 {
     sqlite3_stmt *stmt =
         store_query(store, err,
-                    "SELECT id, idx, seed, steps, phase, state, interleave, void_side "
+                    "SELECT id, idx, seed, steps, phase, state, interleave, void_side, "
+                    "(SELECT mode FROM workload w WHERE w.id = workload_id) = 'infer' "
                     "FROM pair WHERE workload_id = ? ORDER BY id",
                     "i", workload_id);
     if (!stmt)
@@ -72,7 +73,8 @@ int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head *
                                .fate = (enum pair_fate)pair_rows_word(stmt, 5, pair_fate_names,
                                                                       PAIR_FATE_COUNT),
                                .interleave = pair_rows_interleave(stmt, 6),
-                               .void_side = (int)pair_rows_int(stmt, 7)});
+                               .void_side = (int)pair_rows_int(stmt, 7),
+                               .requests = sqlite3_column_int(stmt, 8) != 0});
     }
     if (rc < 0) {
         free(heads);

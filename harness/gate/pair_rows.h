@@ -43,6 +43,7 @@ struct pair_head {                // one row of table pair, without its launches
     enum pair_fate fate;
     enum plan_interleave interleave;
     int void_side; // -1: none
+    bool requests; // of a workload in mode infer: a step is a request
 };
 
 struct rank_rows {

@@ -431,7 +431,56 @@ TEST(a_closed_loop_is_judged_on_its_steps)
     world_pairs(&world, 10, (struct world_pair){.ratio = 1.05});
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_STR(world_text(&world, CELL("verdict", "step_time")), "fail");
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE gating AND metric LIKE 'latency%'"), 0);
+    CHECK_STR(world_text(&world, CELL("verdict", "latency_p50")), "unchecked"); // how long the middle one took
+    CHECK_DBL(world_number(&world, CELL("median_a", "latency_p50")), 5e6, 1e5);
+    CHECK_STR(world_text(&world, "SELECT reason FROM launch_metric WHERE metric = 'latency_p99'"),
+              "too few requests (30 for p50, 662 for p99)");
+    world_close(&world);
+}
+
+static double one_in_eighty(int step)
+{
+    return step % 80 == 78 ? 2.5 : 1;
+}
+
+// Some 1.2 % of the requests 2.5 times as long: 1.7 % of the time, within the margins of the mean and of slow steps.
+TEST(a_closed_loop_has_a_tail)
+{
+    const char *closed = "workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]";
+    open_calibrated(closed, NULL);
+    world_pairs(&world, 10, (struct world_pair){.steps = 700, .shape_b = one_in_eighty});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, CELL("verdict", "latency_p99")), "fail");
+    CHECK_STR(world_text(&world, CELL("verdict", "step_time")), "pass");
+    CHECK(strcmp(world_text(&world, CELL("verdict", "mean_step_time")), "fail") != 0);
+    CHECK(strcmp(world_text(&world, CELL("verdict", "slow_steps")), "fail") != 0);
+    CHECK_DBL(world_number(&world, CELL("median_b", "latency_p99")), 12.5e6, 1e6);
+    CHECK_DBL(world_number(&world, CELL("median_a", "latency_p99")), 5e6 * 1.023, 1e5);
+    world_close(&world);
+    open_calibrated(closed, NULL);
+    world_pairs(&world, 10, (struct world_pair){.steps = 700});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, "SELECT group_concat(metric) FROM (SELECT metric FROM cell WHERE gating ORDER BY id)"),
+              "step_time,throughput,latency_p99,peak_memory,mean_step_time,slow_steps,warm_up_time");
+    world_close(&world);
+}
+
+TEST(a_closed_loop_is_judged_on_its_latency_where_that_is_named)
+{
+    open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]",
+                    "gate: {metrics: {latency_p50: {margin: 5%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.2});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, CELL("verdict", "latency_p50")), "fail");
+    world_close(&world);
+    // Steps of a training are no requests.
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.steps = 700});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE metric LIKE 'latency%'"), 0);
+    CHECK_STR(world_text(&world, "SELECT reason FROM launch_metric WHERE metric = 'latency_p50'"),
+              "no requests: no scheduled arrivals, and the mode is not infer");
     world_close(&world);
 }
 

@@ -2,7 +2,7 @@
 // What is claimed about steps (the typical one, the mean, slow ones, the warm-up), in words, and on the first screen where they decide.
 "use strict";
 UP.steps = {
-    claims: [["step_time", "the step in the middle: what nearly every one takes"], ["latency_p50", "the request in the middle, from its scheduled arrival"],
+    claims: [["step_time", "the step in the middle: what nearly every one takes"], ["latency_p50", "the request in the middle, from its scheduled arrival where it has one"],
              ["mean_step_time", "all steps after the warm-up, the slow ones with them"], ["slow_steps", "share of the time lost in steps that stand out"],
              ["warm_up_time", "what steps take beyond steady ones until it is steady; the change is that of a whole run"]],
     cell: (workload, metric) => UP.list(workload.cells).map(UP.object).find(cell => cell.metric === metric) || null,
