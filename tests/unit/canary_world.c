@@ -204,6 +204,17 @@ void sources_totals(const struct sources *sources, bool aa, struct sources_total
     memcpy(ret_arms, sources->totals, sizeof sources->totals);
 }
 
+// What was answered without an error, by how long it took.
+static void world_answer(struct canary_second *second, int slower_bins)
+{
+    enum { USUAL = 400, MISS = 607, SPREAD = 8 };
+    uint32_t left = (uint32_t)(second->requests - second->errors), spread = canary_world->misses > 0 ? SPREAD : 1;
+    second->bins[MISS] = (uint32_t)(left * canary_world->misses);
+    left -= second->bins[MISS];
+    for (uint32_t i = 0; i < spread; i++)
+        second->bins[USUAL + (uint32_t)slower_bins + i] = left / spread + (i < left % spread);
+}
+
 bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS])
 {
     (void)sources;
@@ -220,7 +231,7 @@ bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct ca
         second->errors = (uint64_t)((double)second->requests * canary_world->errors[arm]);
         second->rejected = (uint64_t)((double)second->requests * canary_world->rejected[arm]);
         second->wrong = arm == CANARY_CANDIDATE && second->requests ? canary_world->wrong : 0;
-        second->bins[400 + (arm == CANARY_CANDIDATE ? canary_world->slower_bins : 0)] = (uint32_t)(second->requests - second->errors);
+        world_answer(second, arm == CANARY_CANDIDATE ? canary_world->slower_bins : 0);
     }
     return true;
 }

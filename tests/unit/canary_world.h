@@ -25,6 +25,8 @@ struct canary_world {
     double errors[2];               // share
     double rejected[2], given_up[2]; // shares; given up: of the rejected
     int slower_bins;                // the candidate, of 2 %
+    double misses;                  // share of both arms' requests that take 60 times as long, and are no slower on the candidate; the others
+                                    // are then spread over 16 %
     uint64_t wrong;                 // a second, of the candidate
     uint64_t refused;               // so far, of the candidate
     bool silent;                    // no evidence comes in

@@ -113,6 +113,8 @@ TEST(defaults)
     CHECK_INT(rollout->traffic.kind, ROLLOUT_HOOKS);
     CHECK_STR(rollout->traffic.set[1], "{percent}");
     CHECK(rollout->rules.metrics[CANARY_ERROR_RATE].gated && rollout->rules.metrics[CANARY_LATENCY_P99].gated);
+    CHECK(rollout->rules.metrics[CANARY_LATENCY_P50].gated && !rollout->rules.metrics[CANARY_LATENCY_MEAN].gated);
+    CHECK_DBL(rollout->rules.metrics[CANARY_LATENCY_P50].margin, rollout->rules.metrics[CANARY_LATENCY_P99].margin, 0);
     CHECK_DBL(rollout->rules.tripwire_error_rate, 0.2, 1e-12);
     CHECK_INT(rollout->window_count + rollout->freeze_count, 0);
     rollout_free(rollout);

@@ -125,7 +125,7 @@ static const struct field rollout_gate_fields[] = {
     ROW("alpha", FIELD_FRACTION, rules.alpha, .default_text = "1%", .min = 0, .max = 0.5, .above_min = true,
         .help = "probability of a false rollback, over the whole rollout"),
     {.key = "metrics", .kind = FIELD_CUSTOM, .custom = &rollout_metrics_custom, .fields = rollout_metric_fields,
-     .help = "metric: {margin} or {limit}; default: error_rate 50%, rejected_rate 50%, latency_p99 10%, wrong_answers limit 0; rejected: answered 4xx, or given up by the client before an answer began"},
+     .help = "metric: {margin} or {limit}; default: error_rate 50%, rejected_rate 50%, latency_p50 10%, latency_p99 10%, wrong_answers limit 0; rejected: answered 4xx, or given up by the client before an answer began"},
     PART("tripwires", rollout_tripwire_fields, .help = "roll back without statistics"),
     END};
 
