@@ -337,5 +337,36 @@ TEST(foresight_says_what_is_not_seen)
     text = foresight(HEAD "stages: [{percent: 1, soak: 10s, patience: 15s}, {percent: 50, soak: 20s}, {percent: 100, soak: 10s}]\n"
                           "expected: {rate: 2/s}\n");
     CHECK_CONTAINS(text, "no change is found"); // of none
+    CHECK(!strstr(text, "not seen"));
+    free(text);
+}
+
+// Not refused, for the contract's own example has none between 25 and 100.
+TEST(a_plan_without_a_stage_of_half_the_traffic_is_told_so)
+{
+    static const struct {
+        const char *stages, *says;
+    } cases[] = {{"[{percent: 1}, {percent: 25}, {percent: 100}]", "(25 %, then 100 %)"},
+                 {"[{percent: 60, name: aa}, {percent: 5}, {percent: 100}]", "(5 %, then 100 %)"},
+                 {"[{percent: 100}]", "(0 %, then 100 %)"},
+                 {"[{percent: 1}, {percent: 50}, {percent: 100}]", NULL},
+                 {"[{percent: 99}, {percent: 100}]", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rollout *rollout;
+        char *text = xasprintf(HEAD "stages: %s\n", cases[i].stages);
+        CHECK_INT(load(text, &rollout), 0);
+        char *advice = rollout_advice(rollout);
+        CHECK_INT(advice != NULL, cases[i].says != NULL);
+        if (advice)
+            CHECK_CONTAINS(advice, cases[i].says);
+        json_t *json = foresight_to_json(rollout);
+        CHECK_INT(json_is_string(json_object_get(json, "advice")), cases[i].says != NULL);
+        json_decref(json);
+        free(advice);
+        rollout_free(rollout);
+        free(text);
+    }
+    char *text = foresight(HEAD "stages: [{percent: 1}, {percent: 25}, {percent: 100}]\n");
+    CHECK_CONTAINS(text, "not seen: the candidate is first seen with more than half of the traffic when no baseline is left");
     free(text);
 }

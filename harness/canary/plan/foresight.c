@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/units.h"
 #include "reports/analyse/canary/alone.h"
@@ -103,6 +104,10 @@ void foresight_print(const struct rollout *rollout, void *stream)
         foresight_span(span, sizeof span, total);
         fprintf(file, "  in all: %s at least\n", span);
     }
+    char *advice = rollout_advice(rollout);
+    if (advice)
+        fprintf(file, "  not seen: %s\n", advice);
+    free(advice);
 }
 
 static json_t *foresight_number(double value)
@@ -139,5 +144,8 @@ json_t *foresight_to_json(const struct rollout *rollout)
         json_array_append_new(stages, one);
     }
     json_object_set_new(json, "stages", stages);
+    char *advice = rollout_advice(rollout);
+    json_object_set_new(json, "advice", advice ? json_string(advice) : json_null());
+    free(advice);
     return json;
 }

@@ -166,6 +166,22 @@ char *rollout_changes(const json_t *old, const json_t *new)
     return strbuf_take(&list);
 }
 
+// A server with a third of the other's load answers faster than that one, though it is slower; with half of the traffic both have as
+// much to do. At 90 % it is the other way round: an equal candidate that answers slower under load would be taken back.
+char *rollout_advice(const struct rollout *rollout)
+{
+    double most = 0;
+    for (int i = 0; i < rollout->stage_count; i++) {
+        const struct rollout_stage *stage = &rollout->stages[i];
+        if (!stage->aa && stage->mirror == 0 && stage->percent < 100 && stage->percent > most)
+            most = stage->percent;
+    }
+    if (most >= 50)
+        return NULL;
+    return xasprintf("the candidate is first seen with more than half of the traffic when no baseline is left (%g %%, then 100 %%): one that is "
+                     "slower under load only is found at 50 %%, where both arms have as much to do; put a stage of 50 between", most);
+}
+
 double rollout_opens(const struct rollout *rollout, int stage)
 {
     for (int i = stage + 1; i < rollout->stage_count; i++)

@@ -112,6 +112,8 @@ int rollout_load(const char *path, struct rollout **ret_rollout, struct error *e
 void rollout_free(struct rollout *rollout); // NULL ok
 // The candidate's share (0..1) that passing a stage opens: that of the next one with users; 1 where none follows.
 double rollout_opens(const struct rollout *rollout, int stage);
+// What this plan cannot see and another would, in words: told, and no reason to refuse it. NULL: nothing; the caller frees it.
+char *rollout_advice(const struct rollout *rollout);
 json_t *rollout_to_json(const struct rollout *rollout); // normalised: stored, and compared on a restart. New reference
 int rollout_from_json(const json_t *json, struct rollout **ret_rollout, struct error *err);
 // Which keys differ between two of these documents, and what they were and are: "gate.alpha (was 0.01, is 0.05), stages.1.soak_ns

@@ -172,6 +172,10 @@ void preflight_run(const struct rollout *rollout, const volatile sig_atomic_t *s
     const struct rollout_preflight *wanted = &rollout->preflight;
     const char *sides = wanted->plan ? wanted->plan : wanted->gate;
     *ret = (struct preflight){0};
+    char *advice = rollout_advice(rollout);
+    if (advice)
+        preflight_note(ret, "%s", advice);
+    free(advice);
     if (wanted->gate)
         preflight_gate(wanted->gate, ret);
     if (sides)

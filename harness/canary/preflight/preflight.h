@@ -11,7 +11,7 @@
 struct preflight {
     int exit_code;   // 0: all holds. 3: a verdict or a check says no. 4: the machine lacks something
     char reason[500]; // of the first thing that does not hold; "" where all does
-    char *notes;     // what differs between the sides, what could not be looked at: lines; freed by preflight_clear()
+    char *notes;     // what differs between the sides, what could not be looked at, what the plan cannot see: lines; freed by preflight_clear()
 };
 
 // Blocks: a check may take five minutes. stop: where it is not 0 any more, checks are ended, and that is the reason.
