@@ -137,13 +137,28 @@ json_t *host_describe(const char *cpus)
     return host;
 }
 
+// The name and the kernel are part of it: another kernel schedules differently. And in words.
+static const char *const host_parts[][2] = {
+    {"machine_id", "machine"}, {"hostname", "host"}, {"kernel", "kernel"}, {"cpu_model", "CPU"}, {"cpus_used", "CPUs used"}};
+enum { HOST_PARTS = sizeof host_parts / sizeof *host_parts };
+
+char *host_changes(const json_t *before, const json_t *now)
+{
+    struct strbuf text = {0};
+    for (int i = 0; i < HOST_PARTS; i++) {
+        const char *was = json_string_value(json_object_get(before, host_parts[i][0]));
+        const char *is = json_string_value(json_object_get(now, host_parts[i][0]));
+        if (was && is && strcmp(was, is) != 0)
+            strbuf_add(&text, "%s%s %.100s, was %.100s", text.len ? "; " : "", host_parts[i][1], is, was);
+    }
+    return text.len ? strbuf_take(&text) : NULL;
+}
+
 char *host_key(const json_t *host)
 {
-    // The name and the kernel are part of it: another kernel schedules differently.
     struct strbuf key = {0};
-    static const char *const parts[] = {"machine_id", "hostname", "kernel", "cpu_model", "cpus_used"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const char *part = json_string_value(json_object_get(host, parts[i]));
+    for (int i = 0; i < HOST_PARTS; i++) {
+        const char *part = json_string_value(json_object_get(host, host_parts[i][0]));
         strbuf_add(&key, "%s%s", i ? "|" : "", part ? part : "");
     }
     json_int_t nodes = json_integer_value(json_object_get(host, "nodes"));

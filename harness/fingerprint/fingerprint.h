@@ -38,6 +38,11 @@ json_t *fingerprint_merge(const json_t *process, const json_t *python);
 int fingerprint_diff(const json_t *a, const json_t *b, json_t **ret_differences,
                      size_t *ret_noise_count, struct error *err);
 
+// Is a side another one than before, by fingerprints of two of its launches: packages, builds of libraries, interpreter, program, driver,
+// GPUs? Only what fingerprint_diff() shows, and of that what cannot come from the moment of the reading. "torch is 2.1.0, was 2.0.1; ..."; NULL: no,
+// or one of them is not a fingerprint of a version this program knows. The caller frees it.
+char *fingerprint_changes(const json_t *before, const json_t *now);
+
 // Hide what looks like a secret: the value to store for an environment variable, or NULL if it is
 // not on the list of variables worth storing at all. The caller frees it.
 char *fingerprint_environment_value(const char *name, const char *value);

@@ -183,9 +183,25 @@ static int session_open_resume(struct session *session, struct error *err)
     char *kind = store_get_text(session->store, "SELECT kind FROM run", "");
     session->aa = kind && strcmp(kind, "aa") == 0;
     free(kind);
-    if (rc == 0)
-        rc = store_failed(session->store, err);
-    return rc == 0 ? session_claim(session, err) : rc;
+    return rc == 0 ? store_failed(session->store, err) : rc;
+}
+
+// Pairs of another machine say nothing of those that are there; nor does what is known of this one say anything of them.
+static int session_check_host(struct session *session, struct error *err)
+{
+    char *text = store_get_text(session->store, "SELECT host FROM run", "");
+    json_t *before = text ? json_loads(text, 0, NULL) : NULL, *now = host_describe(session->cpus_text);
+    char *changes = before ? host_changes(before, now) : NULL;
+    const char *path = session->opts->store_path;
+    int rc = store_failed(session->store, err);
+    if (rc == 0 && changes)
+        rc = error_set(err, -ESTALE, "this is not the machine on which the run in '%s' has begun: %s; go on there, or start a new run; `upgate gate "
+                       "%s` judges what is there", path, changes, path);
+    free(text);
+    free(changes);
+    json_decref(before);
+    json_decref(now);
+    return rc;
 }
 
 static int session_open(struct session *session, struct error *err)
@@ -205,8 +221,10 @@ static int session_open(struct session *session, struct error *err)
         return rc;
     session->env.cpus = cpus;
     session->env.cpus_named = session->plan->schedule.cpus != NULL;
-    if (session->opts->resume)
-        return 0;
+    if (session->opts->resume) {
+        rc = session_check_host(session, err);
+        return rc == 0 ? session_claim(session, err) : rc;
+    }
     json_t *host = host_describe(session->cpus_text);
     if (session->nodes)
         json_object_set_new(host, "nodes", json_integer(nodes_count(session->nodes)));
@@ -316,6 +334,10 @@ static int session_prepare_workloads(struct session *session, struct error *err)
         char *text = store_get_text(session->store, "SELECT fingerprint FROM side WHERE id = ?", "i",
                                     (int64_t)side);
         session->fingerprinted[side] = text != NULL;
+        if (text && session->opts->resume) { // read once more: somebody may have upgraded it meanwhile
+            session->begun_with[side] = json_loads(text, 0, NULL);
+            session->fingerprinted[side] = !session->begun_with[side];
+        }
         free(text);
     }
     return rc ? rc : store_failed(session->store, err); // what --resume could not read it would do again, or not at all
@@ -443,8 +465,10 @@ static void session_close(struct session *session)
     for (int i = 0; session->workloads && i < session->plan->workload_count; i++)
         free(session->workloads[i].note);
     free(session->workloads);
-    for (int side = 0; side < PLAN_SIDES; side++) // of a pair that was stopped
-        json_decref(session->process_facts[side]);
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        json_decref(session->process_facts[side]); // of a pair that was stopped
+        json_decref(session->begun_with[side]);
+    }
     guardian_stop(session->env.guardian);
     tree_release_base(session->env.base);
     free((char *)session->env.base);

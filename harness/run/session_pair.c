@@ -82,25 +82,55 @@ static int session_note_guest(struct session *session, int side, struct error *e
                       session->plan->sides[side].image, session->plan->sides[side].name, guest->musl ? "musl, not glibc" : "no glibc");
 }
 
+// Of a side whose process was read in this pair. New reference.
+static json_t *session_document(const struct session *session, int side, const struct pair *pair)
+{
+    const char *text = pair->samples[side].fingerprint;
+    json_t *python = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *document = fingerprint_merge(session->process_facts[side], python);
+    if (session->plan->sides[side].image)
+        json_object_set_new(document, "image", image_to_json(&session->env.images[side]));
+    json_decref(python);
+    return document;
+}
+
+// A run that is gone on with: are its sides what it has begun with? Asked of the first pair whose processes could be read, before it is
+// stored: pairs of another stack would be judged as this one's.
+static int session_check_sides(struct session *session, const struct pair *pair, struct error *err)
+{
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        if (!session->begun_with[side] || !session->process_facts[side])
+            continue;
+        json_t *now = session_document(session, side, pair);
+        char *changes = fingerprint_changes(session->begun_with[side], now);
+        json_decref(now);
+        if (changes) {
+            int rc = error_set(err, -ESTALE, "side '%s' is not what this run has begun with: %s; put it back, or start a new run",
+                               session->plan->sides[side].name, changes);
+            free(changes);
+            return rc;
+        }
+        json_decref(session->begun_with[side]);
+        session->begun_with[side] = NULL;
+        session->fingerprinted[side] = true; // the stored one stays
+    }
+    return 0;
+}
+
 // The fingerprint of each side, once, from the first pair whose processes could be read.
 static int session_store_fingerprints(struct session *session, const struct pair *pair,
                                       struct error *err)
 {
     int rc = 0;
     for (int side = 0; side < PLAN_SIDES && rc == 0; side++) {
-        if (session->fingerprinted[side] || !session->process_facts[side])
+        if (session->fingerprinted[side] || session->begun_with[side] || !session->process_facts[side])
             continue;
-        const char *text = pair->samples[side].fingerprint;
-        json_t *python = text ? json_loads(text, 0, NULL) : NULL;
-        json_t *document = fingerprint_merge(session->process_facts[side], python);
-        if (session->plan->sides[side].image)
-            json_object_set_new(document, "image", image_to_json(&session->env.images[side]));
+        json_t *document = session_document(session, side, pair);
         rc = session_store_fingerprint(session->store, side, document, err);
         session->fingerprinted[side] = rc == 0;
         if (rc == 0)
             rc = session_note_guest(session, side, err);
         json_decref(document);
-        json_decref(python);
     }
     for (int side = 0; side < PLAN_SIDES; side++) {
         json_decref(session->process_facts[side]);
@@ -326,7 +356,9 @@ int session_store_result(struct session *session, struct session_workload *workl
         .state = pair->lost ? "void" : pair->state == PAIR_FAILED ? "failed" : validity.reason ? "void" : "valid",
         .reason = pair->state == PAIR_FAILED ? pair->reason : validity.reason,
         .void_side = pair->lost ? pair->lost_side : validity.side};
-    int rc = session_put_pair(session, &row, spec, pair, err);
+    int rc = session_check_sides(session, pair, err);
+    if (rc == 0)
+        rc = session_put_pair(session, &row, spec, pair, err);
     if (rc == 0)
         rc = session_store_fingerprints(session, pair, err);
     if (rc == 0)
@@ -344,6 +376,13 @@ static int session_start_error(const struct pair *pair, struct error *err)
     return error_set(err, -ENOEXEC, "%s", text);
 }
 
+// Both launches of a control pair are the baseline's: one tells of it, and none of the candidate.
+static void session_on_held_control(void *arg, int side, pid_t pid)
+{
+    if (side == 0)
+        session_on_held(arg, side, pid);
+}
+
 int session_pair_control(struct session *session, struct session_workload *workload,
                          const struct gate_control *control, struct error *err)
 {
@@ -352,7 +391,7 @@ int session_pair_control(struct session *session, struct session_workload *workl
     struct plan equal = *session->plan; // as it is, but for the side that is the baseline twice
     equal.sides[1] = equal.sides[0];
     spec.plan = &equal;
-    spec.on_held = NULL;
+    spec.on_held = session->begun_with[0] ? session_on_held_control : NULL;
     spec.control_ppm = (uint32_t)lround(1e6 * control->share);
     spec.control_frozen = control->frozen;
     struct pair *pair = NULL;

@@ -229,6 +229,35 @@ def test_interrupted_run_goes_on(case):
     check_kept(case, before)
 
 
+def interrupt_after(case, process, pairs):
+    wait_for_pairs(case, pairs)
+    process.send_signal(signal.SIGINT)
+    check_code(case.finish(process), 3)
+
+
+def test_a_side_that_is_upgraded_meanwhile(case):
+    """Pairs of another stack are not put beside those that are there."""
+    def install(version):
+        case.write("site/thing-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: thing\nVersion: %s\n" % version)
+
+    os.makedirs(case.path("site", "thing-1.dist-info"))
+    install("1.0")
+    case.write("work.py", "import upgate\nfor _ in upgate.steps(range(20), samples=1):\n    sum(range(3000))\n")
+    case.plan({"command": ["{python}", case.path("work.py")], "steps": 20}, {"python": "python3"},
+              {"python": "python3", "env": {"SIDE": "b", "PYTHONPATH": case.path("site")}}, looks=[30])
+    interrupt_after(case, case.start("ab", case.plan_path, "-o", case.db_path), 1)
+    assert case.value("SELECT json_extract(fingerprint, '$.python.packages.thing') FROM side WHERE id = 1") == "1.0"
+    before = earlier(case)
+    install("2.0")
+    done = case.resume()
+    check_code(done, 4)
+    check_says(done, "side 'new' is not what this run has begun with: package thing is 2.0, was 1.0", "start a new run")
+    assert earlier(case) == before and case.value("SELECT state FROM run") == "interrupted"
+    install("1.0")
+    interrupt_after(case, go_on(case), len(before["pair"]) + 1)
+    check_kept(case, before)
+
+
 def test_interrupted_before_the_first_pair(case):
     """No data never ends in 0."""
     case.plan({"command": [SH, "-c", "sleep 60; true"]})

@@ -3,6 +3,7 @@
 """The store of `upgate ab` where it cannot be written: full disk, read-only, locked, held by another
 upgate, damaged, foreign, of another version. Words and exit code of each; what was committed stays readable,
 and --resume goes on with it."""
+import json
 import os
 import shutil
 import sqlite3
@@ -419,6 +420,23 @@ def test_resume_of_a_finished_run(case):
     before = earlier(case)
     check_judged(case, case.resume())
     assert earlier(case) == before
+
+
+def test_resume_on_another_machine(case):
+    """Its pairs would say nothing of those that are there. What is there can be judged everywhere."""
+    case.plan(COMMAND)
+    check_judged(case, case.run())
+    before = earlier(case)
+    db = sqlite3.connect(case.db_path)
+    host = json.loads(db.execute("SELECT host FROM run").fetchone()[0])
+    db.execute("UPDATE run SET host = ?", (json.dumps(dict(host, kernel="0.0")),))
+    db.commit()
+    db.close()
+    done = case.resume()
+    check_code(done, 4)
+    check_says(done, "this is not the machine on which the run", "kernel %s, was 0.0" % host["kernel"], "upgate gate")
+    assert earlier(case) == before and case.value("SELECT state FROM run") == "done"
+    check_code(case.run("gate", case.db_path), 0, 3)
 
 
 def test_a_missing_arm_never_passes(case):

@@ -345,3 +345,64 @@ TEST(the_table_of_a_damaged_fingerprint)
     free(text);
     json_decref(document);
 }
+
+// --- one side, read twice ------------------------------------------------------------------------
+
+static char *changes(json_t *before, json_t *now)
+{
+    char *text = fingerprint_changes(before, now);
+    json_decref(before);
+    json_decref(now);
+    return text;
+}
+
+TEST(a_side_that_is_what_it_was)
+{
+    CHECK(!changes(side(libraries_a, python_a), side(libraries_a, python_a)));
+    // Read a little earlier or later: libraries that are not there yet, an interpreter that said nothing, what we put into it ourselves.
+    CHECK(!changes(side(libraries_a, python_a), side("[[\"/usr/lib/libopenblas.so.0\",\"0.3.21\",\"aa01\"]]", python_a)));
+    CHECK(!changes(side(libraries_a, python_a), side(libraries_a, NULL)));
+    CHECK(!changes(side("[[\"/x/libupgate_inject.so\",null,\"aa\"]]", NULL), side("[[\"/x/libupgate_inject.so\",null,\"bb\"]]", NULL)));
+    CHECK(!changes(side("[[\"/x/libz.so.1\",\"1.2\",\"aa\"]]", NULL), side("[[\"/x/libz.so.1\",null,\"aa\"]]", NULL)));
+    json_t *other = json_pack("{s:s}", "schema", "upgate.fingerprint/99");
+    CHECK(!changes(side(libraries_a, python_a), other));
+}
+
+TEST(a_side_that_was_upgraded_meanwhile)
+{
+    char *text = changes(side(libraries_a, python_a), side(libraries_b, python_b));
+    CHECK_CONTAINS(text, "torch is 2.13.0, was 1.13.0");
+    CHECK_CONTAINS(text, "package sympy is 1.14, was 1.11");
+    CHECK(!strstr(text, "threads")); // a setting
+    free(text);
+    text = changes(side("[[\"/x/libz.so.1\",\"1.2\",\"aa\"]]", NULL), side("[[\"/x/libz.so.1\",\"1.2\",\"bb\"]]", NULL));
+    CHECK_STR(text, "library libz is 1.2, build bb, was 1.2, build aa");
+    free(text);
+    static const char with[] = "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.11.2\"},\"packages\":{\"a\":\"1\",\"b\":\"1\"}}";
+    static const char without[] = "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.12.0\"},\"packages\":{\"a\":\"1\"}}";
+    text = changes(side("[]", with), side("[]", without));
+    CHECK_CONTAINS(text, "Python is CPython 3.12.0, was CPython 3.11.2");
+    CHECK_CONTAINS(text, "package b is not there, was 1");
+    free(text);
+    json_t *before = side("[]", NULL), *now = side("[]", NULL);
+    json_object_set_new(json_object_get(before, "host"), "gpu", json_pack("{s:s}", "driver", "535.54"));
+    json_object_set_new(json_object_get(now, "host"), "gpu", json_pack("{s:s}", "driver", "570.86"));
+    text = changes(before, now);
+    CHECK_STR(text, "NVIDIA driver is 570.86, was 535.54");
+    free(text);
+}
+
+TEST(another_build_of_the_program)
+{
+    static const char *const programs[][2] = {{"dlrm", "aa"}, {"dlrm", "bb"}, {"sh", "cc"}};
+    for (int i = 0; i < 3; i++) {
+        json_t *before = side("[]", NULL), *now = side("[]", NULL);
+        json_object_set_new(json_object_get(before, "process"), "exe", json_pack("{s:s,s:s}", "key", "dlrm", "build_id", "aa"));
+        json_object_set_new(json_object_get(now, "process"), "exe", json_pack("{s:s,s:s}", "key", programs[i][0], "build_id", programs[i][1]));
+        char *text = changes(before, now);
+        CHECK_INT(text != NULL, i == 1); // a shell has not become the program yet
+        if (text)
+            CHECK_STR(text, "program is dlrm, build bb, was dlrm, build aa");
+        free(text);
+    }
+}

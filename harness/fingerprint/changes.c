@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Has a side become another one between two parts of a run? Of what fingerprint_diff() finds only what is certain: two launches are
+// not read at quite the same moment, and what one of them had not loaded yet is no change.
+#include <fnmatch.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "harness/fingerprint/fingerprint.h"
+
+enum { CHANGES_SHOWN = 5 };
+
+// Which differences count; the first pattern that matches. Packages are those that are installed, so one that came or went counts
+// too. Components that are made of several libraries grow while a program loads them: those libraries stand in lines of their own.
+static const struct {
+    const char *pattern;
+    bool counts, one_sided;
+} changes_paths[] = {
+    {"*upgate*", false, false}, // ours: what we put into the process
+    {"components.torch", true, false},
+    {"components.jax", true, false},
+    {"components.tensorflow", true, false},
+    {"components.numpy", true, false},
+    {"components.interpreter", true, false},
+    {"python.packages.*", true, true},
+    {"process.exe.*", true, false},
+    {"libraries.*", true, false},
+    {"host.gpu.driver", true, false},
+    {"host.gpu.devices.*.name", true, false},
+    {"host.gpu.devices.*.uuid", true, false},
+};
+
+static const json_t *changes_packages(const json_t *document)
+{
+    return json_object_get(json_object_get(document, "python"), "packages");
+}
+
+// "1.2.13, build 0123456789ab" of a program's or library's two readings: the same thing, read more or less of it?
+static bool changes_is_reading(const char *path, const char *before, const char *now)
+{
+    bool library = strncmp(path, "libraries.", 10) == 0, program = strncmp(path, "process.exe.", 12) == 0;
+    size_t name = strcspn(before, ",");
+    if (program && (strcspn(now, ",") != name || strncmp(before, now, name) != 0))
+        return true; // another program: a shell that had not become the workload yet
+    return (library || program) && (strstr(before, "not readable") || strstr(now, "not readable") || strstr(before, now) || strstr(now, before));
+}
+
+static bool changes_counts(const json_t *difference, bool packages_known)
+{
+    const char *path = json_string_value(json_object_get(difference, "path"));
+    const char *before = json_string_value(json_object_get(difference, "a")), *now = json_string_value(json_object_get(difference, "b"));
+    for (size_t i = 0; path && i < sizeof changes_paths / sizeof *changes_paths; i++) {
+        if (fnmatch(changes_paths[i].pattern, path, 0))
+            continue;
+        if (!changes_paths[i].counts)
+            return false;
+        if (before && now)
+            return !changes_is_reading(path, before, now);
+        return changes_paths[i].one_sided && packages_known;
+    }
+    return false;
+}
+
+char *fingerprint_changes(const json_t *before, const json_t *now)
+{
+    json_t *differences = NULL, *one;
+    struct strbuf text = {0};
+    size_t index, count = 0;
+    bool packages_known = json_object_size(changes_packages(before)) && json_object_size(changes_packages(now));
+    if (fingerprint_diff(before, now, &differences, NULL, NULL))
+        return NULL; // of another version: nothing is known
+    json_array_foreach(differences, index, one)
+    {
+        if (!changes_counts(one, packages_known) || count++ >= CHANGES_SHOWN)
+            continue;
+        const char *what = json_string_value(json_object_get(one, "what")), *was = json_string_value(json_object_get(one, "a"));
+        const char *is = json_string_value(json_object_get(one, "b"));
+        strbuf_add(&text, "%s%.80s is %.100s, was %.100s", text.len ? "; " : "", what, is ? is : "not there", was ? was : "not there");
+    }
+    if (count > CHANGES_SHOWN)
+        strbuf_add(&text, "; and %zu more", count - CHANGES_SHOWN);
+    json_decref(differences);
+    return text.len ? strbuf_take(&text) : NULL;
+}
