@@ -22,6 +22,7 @@
 #define SESSION_GRAPHS_RATIO_MAX 1.2 // of the counts of both sides; who runs for a time makes some more
 
 enum {
+    SESSION_OUTPUT_BYTES = 16384, // of the output in which words of memory are looked for: a traceback of some frames
     SESSION_CONFIRM_SEED = 1000,
     SESSION_FOUND_STEPS_MIN = 10, // the first 5 are the warm-up
     SESSION_RATE_STEPS_MIN = 40, // of the launch that finds the baseline's capacity
@@ -247,6 +248,34 @@ static bool session_learn_steps(const struct session *session, struct session_wo
     return false;
 }
 
+// Did it end for want of memory, by the kernel's word or by its own? What crashes in any other way would crash alone as well, now and
+// then: that it does not the next time says nothing.
+static bool session_lacked_memory(const struct launch *launch)
+{
+    static const char *const words[] = {"out of memory",        "OutOfMemory",     "MemoryError",        "bad_alloc", "Cannot allocate memory",
+                                        "cudaErrorMemoryAlloc", "_ALLOC_FAILED",   "RESOURCE_EXHAUSTED", "hipErrorOutOfMemory"};
+    if (launch->state != LAUNCH_CRASHED)
+        return launch->state == LAUNCH_OOM;
+    char *tail = launch_output_tail(launch, SESSION_OUTPUT_BYTES);
+    bool found = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words && !found; i++)
+        found = strcasestr(tail, words[i]) != NULL;
+    free(tail);
+    return found;
+}
+
+// The side that ran out of memory while the other one was alive, to which nothing happened; -1: none.
+static int session_crowded_out(enum plan_interleave interleave, const struct pair *pair)
+{
+    for (int side = 0; side < PLAN_SIDES && interleave != PLAN_INTERLEAVE_LAUNCHES; side++) {
+        const struct launch *launch = pair->launches[side], *other = pair->launches[!side];
+        if (launch && other && other->ended_ns >= launch->ended_ns && (other->state == LAUNCH_OK || other->state == LAUNCH_STOPPED) &&
+            session_lacked_memory(launch))
+            return side;
+    }
+    return -1;
+}
+
 // What `auto` tries after a pair that failed: another interleave, and why; the note is kept when a pair
 // has shown that it works. True = run the pair again, this one does not count.
 static bool session_fall_back(const struct session *session, struct session_workload *workload, const struct pair *pair,
@@ -268,7 +297,8 @@ static bool session_fall_back(const struct session *session, struct session_work
         *ret_note = xasprintf("%s: %s", pair->reason, session_total_time(session));
         return true;
     }
-    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && pair->failed_beside) {
+    // A side that ran out of memory may have been looked at only when the other one had made its last step.
+    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && (pair->failed_beside || session_crowded_out(workload->interleave, pair) >= 0)) {
         workload->interleave = PLAN_INTERLEAVE_LAUNCHES;
         free(*ret_note);
         *ret_note = xasprintf("the two sides cannot be alive together (%s): one after the other; expect a "
@@ -353,9 +383,9 @@ int session_store_result(struct session *session, struct session_workload *workl
         .workload_id = workload->id,
         .phase = phase,
         .idx = idx,
-        .state = pair->lost ? "void" : pair->state == PAIR_FAILED ? "failed" : validity.reason ? "void" : "valid",
+        .state = pair->lost || pair->crowded ? "void" : pair->state == PAIR_FAILED ? "failed" : validity.reason ? "void" : "valid",
         .reason = pair->state == PAIR_FAILED ? pair->reason : validity.reason,
-        .void_side = pair->lost ? pair->lost_side : validity.side};
+        .void_side = pair->lost || pair->crowded ? pair->lost_side : validity.side};
     int rc = session_check_sides(session, pair, err);
     if (rc == 0)
         rc = session_put_pair(session, &row, spec, pair, err);
@@ -404,6 +434,45 @@ int session_pair_control(struct session *session, struct session_workload *workl
     return rc;
 }
 
+// A side that ran out of memory beside the other, once more and alone. Where it works so, it was both at once that did not fit: the pair
+// is void. The lone launch is no evidence of anything else, and is not stored.
+static int session_try_alone(struct session *session, struct session_workload *workload, const char *phase, const struct pair_spec *beside,
+                             int side, struct pair *pair, struct error *err)
+{
+    struct pair_spec spec = *beside;
+    struct pair *alone = NULL;
+    spec.interleave = PLAN_INTERLEAVE_LAUNCHES;
+    spec.sides = 1 << side;
+    spec.first_side = side;
+    spec.on_held = NULL;
+    session->phase = "one side alone, for want of memory beside the other";
+    session_display(session);
+    int rc = session_run_pair(session, workload, phase, &spec, &alone, err);
+    if (rc)
+        return rc;
+    if (alone->state == PAIR_STOPPED) {
+        pair->state = PAIR_STOPPED; // nobody knows what it was: another part of the run makes it anew
+    } else if (alone->state == PAIR_VALID) {
+        char *reason = xasprintf("%s; it ran out of memory beside the other side, and not alone: `interleave: launches` runs them one after the other",
+                                 pair->reason);
+        free(pair->reason);
+        pair->reason = reason;
+        pair->crowded = true;
+        pair->lost_side = side;
+    }
+    pair_free(&session->env, alone);
+    return 0;
+}
+
+// Which side of a failed pair is worth that; -1: none. Where the way of its turns was ours to choose, and a pair before has shown that both
+// sides work.
+static int session_worth_alone(const struct session *session, const struct session_workload *workload, const struct pair_spec *spec,
+                               const struct pair *pair)
+{
+    bool ours = session_interleave(session->plan, workload->plan) == PLAN_INTERLEAVE_AUTO;
+    return ours && !session->peers && pair->state == PAIR_FAILED && !pair->lost ? session_crowded_out(spec->interleave, pair) : -1;
+}
+
 int session_pair(struct session *session, struct session_workload *workload, const char *phase,
                  struct error *err)
 {
@@ -426,7 +495,10 @@ int session_pair(struct session *session, struct session_workload *workload, con
         else if (pair->state == PAIR_VALID && (was_auto || workload->steps_open))
             again = session_learn_steps(session, workload, &spec, pair, was_auto, &note);
         spec.steps = workload->steps;
-        if (!again && pair->state != PAIR_STOPPED) {
+        int crowded = was_auto || again ? -1 : session_worth_alone(session, workload, &spec, pair);
+        if (crowded >= 0)
+            rc = session_try_alone(session, workload, phase, &spec, crowded, pair, err);
+        if (rc == 0 && !again && pair->state != PAIR_STOPPED) {
             for (int side = 0; side < PLAN_SIDES; side++)
                 if (pair->launches[side] && samples_steps(pair->launches[side]) >= 0)
                     workload->steps_seen |= 1 << side;

@@ -137,6 +137,51 @@ def test_ranks_in_turns(case):
     assert len(ranks) == 3 * 2 * 2 and all(row[2:] == (30, 0, 29) for row in ranks), ranks
 
 
+# Of the candidate's launches some run out of memory in their tenth step.
+LACKS = """
+count = os.environ['COUNT']
+n = int(open(count).read()) if os.path.exists(count) else 0
+if side == 'b':
+    open(count, 'w').write(str(n + 1))
+def rude(i):
+    if i == 10 and n in %s:
+        raise MemoryError('none left')
+steps(20)
+"""
+
+
+def launched(case):
+    return int(open(case.path("count")).read())
+
+
+def test_memory_that_does_for_one_at_a_time(case):
+    """Beside the other, in the second pair; alone it works: nothing is wrong with the candidate."""
+    python(case, LACKS % "(1,)")
+    done = case.run(env={"COUNT": case.path("count")})
+    check_judged(case, done)
+    said = case.rows("SELECT reason, void_side FROM pair WHERE state = 'void' AND reason LIKE '%ran out of memory%'")
+    assert len(said) == 1 and "beside the other side, and not alone" in said[0][0] and said[0][1] == 1, str(done)
+    assert case.pairs("failed") == 0 and case.value("SELECT count(*) FROM finding WHERE kind = 'crash'") == 0, str(done)
+    assert case.rows("SELECT effect FROM finding WHERE kind = 'void'") == [("note",)], str(done)
+    assert launched(case) == case.value("SELECT count(*) FROM launch WHERE side = 1") + 1  # one alone, which counts for nothing
+
+
+def test_memory_that_does_not_do_alone(case):
+    python(case, LACKS % "(1, 2)")
+    done = case.run(env={"COUNT": case.path("count")})
+    check_code(done, 1)
+    assert case.pairs("failed") == 1 and case.value("SELECT effect FROM finding WHERE kind = 'crash'") == "fail", str(done)
+
+
+def test_another_crash_is_not_tried_alone(case):
+    """It would work the next time, and that says nothing."""
+    python(case, LACKS.replace("MemoryError", "ValueError") % "(1,)")
+    done = case.run(env={"COUNT": case.path("count")})
+    check_code(done, 1)
+    assert case.pairs("failed") == 1, str(done)
+    assert launched(case) == case.value("SELECT count(*) FROM launch WHERE side = 1")
+
+
 def test_ranks_in_slices_and_launches(case):
     for interleave in ("slices", "launches"):
         case.plan(COLLECTIVE, interleave=interleave)
