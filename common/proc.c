@@ -75,29 +75,43 @@ bool proc_stat_ended(const struct proc_stat *stat)
     return stat->state == 'Z' || stat->state == 'X';
 }
 
+// Behind "KEY:" and blanks, to the end of all; NULL: there is no such line.
+static const char *proc_status_find(const char *text, const char *key)
+{
+    size_t len = strlen(key);
+    for (const char *line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
+        if (strncmp(line, key, len) == 0 && line[len] == ':')
+            return line + len + 1 + strspn(line + len + 1, " \t");
+    return NULL;
+}
+
 int proc_status_read(const char *dir, const char *key, char *ret, size_t size)
 {
     char text[PROC_STATUS_BYTES];
-    size_t len = strlen(key);
     int code = proc_text(dir, "status", text, sizeof text);
-    if (code)
-        return code;
-    for (char *line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
-        if (strncmp(line, key, len) != 0 || line[len] != ':')
-            continue;
-        line += len + 1;
-        line += strspn(line, " \t");
-        snprintf(ret, size, "%.*s", (int)strcspn(line, "\n"), line);
-        return 0;
+    const char *value = code ? NULL : proc_status_find(text, key);
+    if (!value)
+        return code ? code : -EBADMSG;
+    snprintf(ret, size, "%.*s", (int)strcspn(value, "\n"), value);
+    return 0;
+}
+
+int proc_status_numbers(const char *dir, const char *const *keys, int count, int64_t *ret)
+{
+    char text[PROC_STATUS_BYTES];
+    int code = proc_text(dir, "status", text, sizeof text);
+    for (int i = 0; i < count && !code; i++) {
+        const char *value = proc_status_find(text, keys[i]);
+        // strtoll() would go on to the next line for a number.
+        ret[i] = value && strspn(value, "-0123456789") ? strtoll(value, NULL, 10) : -1;
     }
-    return -EBADMSG;
+    return code;
 }
 
 int64_t proc_status_number(const char *dir, const char *key)
 {
-    char text[64], *end = text;
-    int64_t value = proc_status_read(dir, key, text, sizeof text) ? -1 : strtoll(text, &end, 10);
-    return end == text ? -1 : value;
+    int64_t value = -1;
+    return proc_status_numbers(dir, &key, 1, &value) ? -1 : value;
 }
 
 char *proc_variable(const char *dir, const char *name)

@@ -32,12 +32,17 @@ bool process_running(pid_t pid)
     return !proc_stat_of(pid, &stat) && stat.state != 'T' && stat.state != 't' && !proc_stat_ended(&stat);
 }
 
-int64_t process_peak_memory_bytes(pid_t pid)
+bool process_memory(pid_t pid, int64_t *ret_peak_bytes, int64_t *ret_file_bytes)
 {
+    static const char *const keys[] = {"VmHWM", "RssFile"};
     char dir[64];
+    int64_t kib[2];
     snprintf(dir, sizeof dir, "/proc/%d", pid);
-    int64_t kib = proc_status_number(dir, "VmHWM");
-    return kib < 0 ? -1 : kib * 1024;
+    if (proc_status_numbers(dir, keys, 2, kib) || kib[0] < 0)
+        return false;
+    *ret_peak_bytes = kib[0] * 1024;
+    *ret_file_bytes = kib[1] < 0 ? 0 : kib[1] * 1024;
+    return true;
 }
 
 static bool process_has_mark(pid_t pid, const char *mark)

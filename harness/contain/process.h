@@ -9,7 +9,9 @@
 
 int64_t process_start_ticks(pid_t pid);       // field 22 of stat: tells a reused pid apart; -1 = gone
 bool process_running(pid_t pid);              // exists, and is neither stopped nor a zombie
-int64_t process_peak_memory_bytes(pid_t pid); // VmHWM of status; -1 = gone or a kernel thread
+// What it had in memory at most (VmHWM of status), and what it has of files now (RssFile; 0 before Linux 4.5). One read of one file, which takes
+// no lock of the process. False: gone, or a kernel thread.
+bool process_memory(pid_t pid, int64_t *ret_peak_bytes, int64_t *ret_file_bytes);
 // The root, its descendants, the children of its keeper (0 = none: keeper.h) with theirs, and every process whose
 // environment holds UPGATE_STEPS=mark. Returns how many.
 int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, int max);

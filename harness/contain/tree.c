@@ -31,11 +31,6 @@ enum {
     TREE_SLEEP_NS = 20000
 };
 
-struct tree_process {
-    pid_t pid;
-    int64_t peak_bytes;
-};
-
 struct tree_bystander {
     pid_t pid;
     int64_t start_ticks; // the number may be somebody else's later
@@ -53,8 +48,8 @@ struct tree {
     bool frozen;
     pid_t *stopped; // by signals: who got SIGSTOP, and gets SIGCONT
     int stopped_count;
-    struct tree_process *processes; // every one ever seen
-    int process_count;
+    int64_t peak_bytes; // of all that lived at a look, the most; -1: no look yet
+    int process_count;  // likewise
     struct tree_bystander bystanders[TREE_BYSTANDERS_MAX]; // by signals: neither stopped nor measured
     int bystander_count;
 };
@@ -383,7 +378,7 @@ int tree_new(enum tree_means means, const char *base, const char *name, const ch
     tree->means = means;
     tree->mark = xstrdup(mark);
     tree->freeze_fd = tree->state_fd = tree->procs_fd = tree->cpu_fd = tree->join_fd = -1;
-    tree->processes = xcalloc(TREE_PROCESSES_MAX, sizeof *tree->processes);
+    tree->peak_bytes = -1;
     if (means != TREE_MEANS_SIGNALS) {
         tree->cgroup = xasprintf("%s/%s", base, name);
         tree->members = xstrdup(tree->cgroup);
@@ -425,7 +420,6 @@ void tree_free(struct tree *tree)
     free(tree->cgroup);
     free(tree->mark);
     free(tree->stopped);
-    free(tree->processes);
     free(tree);
 }
 
@@ -629,38 +623,30 @@ int64_t tree_cpu_ns(const struct tree *tree)
     return at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 : -1;
 }
 
-static void tree_remember(struct tree *tree, pid_t pid, int64_t peak_bytes)
-{
-    for (int i = 0; i < tree->process_count; i++) {
-        if (tree->processes[i].pid == pid) {
-            if (peak_bytes > tree->processes[i].peak_bytes)
-                tree->processes[i].peak_bytes = peak_bytes;
-            return;
-        }
-    }
-    if (tree->process_count < TREE_PROCESSES_MAX)
-        tree->processes[tree->process_count++] = (struct tree_process){pid, peak_bytes};
-}
-
+// Of those that live: each one's own peak so far, which the kernel keeps however seldom anybody looks, and pages of files once. They are in
+// every process that has mapped the file, a library of all ranks, and are the same ones: those of the process that has most of them count. Of
+// one process that is its peak.
 void tree_sample_memory(struct tree *tree)
 {
     pid_t pids[TREE_PROCESSES_MAX];
-    int count = tree_pids(tree, pids, TREE_PROCESSES_MAX);
+    int count = tree_pids(tree, pids, TREE_PROCESSES_MAX), seen = 0;
+    int64_t sum = 0, most_of_files = 0;
     for (int i = 0; i < count; i++) {
-        int64_t peak = tree_measures(tree, pids[i]) ? process_peak_memory_bytes(pids[i]) : -1;
-        if (peak >= 0)
-            tree_remember(tree, pids[i], peak);
+        int64_t peak, of_files;
+        if (!tree_measures(tree, pids[i]) || !process_memory(pids[i], &peak, &of_files))
+            continue;
+        sum += peak - of_files;
+        most_of_files = of_files > most_of_files ? of_files : most_of_files;
+        seen++;
     }
+    if (seen && sum + most_of_files > tree->peak_bytes)
+        tree->peak_bytes = sum + most_of_files;
+    tree->process_count = seen > tree->process_count ? seen : tree->process_count;
 }
 
 int64_t tree_peak_memory_bytes(const struct tree *tree)
 {
-    if (!tree->process_count)
-        return -1;
-    int64_t sum = 0;
-    for (int i = 0; i < tree->process_count; i++)
-        sum += tree->processes[i].peak_bytes;
-    return sum;
+    return tree->peak_bytes;
 }
 
 int tree_process_count(const struct tree *tree)

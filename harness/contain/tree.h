@@ -66,12 +66,13 @@ bool tree_holds(const struct tree *tree, pid_t pid); // a process of it, alive
 int tree_resident(const struct tree *tree, struct resident *ret);
 // CPU time of the tree so far; -1 when the means cannot tell (then the exit status's usage is used).
 int64_t tree_cpu_ns(const struct tree *tree);
-// Look at every live process once: remembers each one's peak resident memory. Cheap: one small file
-// a process, never smaps (which would hold the workload's mmap lock).
+// Look at every live process once. Cheap: one small file a process, never smaps (which would hold the workload's mmap lock).
 void tree_sample_memory(struct tree *tree);
-// Sum over all processes seen of their peak resident memory; -1 before the first sample.
+// The most that its living processes had together at a look, of each its own peak until then, pages of files once; -1 before the first
+// look. What a process that has ended had is not added to what those have that came later. Not seen: who begins and ends between two
+// looks, and what a process had between the last look at it and its end (of the root the exit status tells).
 int64_t tree_peak_memory_bytes(const struct tree *tree);
-int tree_process_count(const struct tree *tree); // that tree_sample_memory has seen so far
+int tree_process_count(const struct tree *tree); // that lived at a look, the most
 const char *tree_cgroup(const struct tree *tree); // directory, or NULL
 const char *tree_means_name(enum tree_means means);
 

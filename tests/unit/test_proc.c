@@ -109,6 +109,13 @@ TEST(status_lines)
     CHECK_INT(proc_status_number(world, "VmHWM"), 1234);
     CHECK_INT(proc_status_number(world, "Name"), -1);
     CHECK_INT(proc_status_number(world, "X"), -1); // not what the next line has
+    static const char *const keys[] = {"VmHWM", "Name", "X", "NSpid", "none"};
+    int64_t numbers[5];
+    CHECK_INT(proc_status_numbers(world, keys, 5, numbers), 0);
+    static const int64_t wanted[] = {1234, -1, -1, 82, -1};
+    for (int i = 0; i < 5; i++)
+        CHECK_INT(numbers[i], wanted[i]);
+    CHECK_INT(proc_status_numbers("/proc/none", keys, 5, numbers), -ESRCH);
     CHECK_INT(proc_status_read(world, "pid", text, sizeof text), -EBADMSG); // only whole keys
     pid_t outer = 0, inner = 0;
     CHECK_INT(proc_pids(world, &outer, &inner), 3);

@@ -141,6 +141,88 @@ TEST(cpu_time_of_the_tree)
     free(base);
 }
 
+static bool test_comes_to(volatile long *counter, long value)
+{
+    int64_t deadline = clock_monotonic_ns() + 10000000000;
+    while (*counter < value && clock_monotonic_ns() < deadline)
+        clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+    return *counter >= value;
+}
+
+enum { TEST_CHILDREN = 4, TEST_CHILD_BYTES = 64 << 20 };
+
+// Children of the root one after the other, each with memory of its own until it is told to end.
+static void test_one_after_the_other(void)
+{
+    for (int i = 0; i < TEST_CHILDREN; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            char *memory = mmap(NULL, TEST_CHILD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            memset(memory, 1, TEST_CHILD_BYTES);
+            test_counters[0] = i + 1;
+            test_comes_to(&test_counters[1], i + 1);
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+    }
+    test_comes_to(&test_counters[1], TEST_CHILDREN + 1);
+}
+
+TEST(what_has_ended_holds_no_memory)
+{
+    struct tree *tree = NULL;
+    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", TEST_MARK, &tree, NULL), 0);
+    CHECK_INT(tree_peak_memory_bytes(tree), -1);
+    test_counters = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fflush(NULL);
+    pid_t root = fork();
+    if (root == 0) {
+        test_one_after_the_other();
+        _exit(0);
+    }
+    tree_set_root(tree, root, 0);
+    for (int i = 0; i < TEST_CHILDREN; i++) {
+        CHECK(test_comes_to(&test_counters[0], i + 1));
+        tree_sample_memory(tree);
+        test_counters[1] = i + 1;
+    }
+    CHECK(tree_peak_memory_bytes(tree) > TEST_CHILD_BYTES);
+    CHECK(tree_peak_memory_bytes(tree) < 2 * (int64_t)TEST_CHILD_BYTES + (32 << 20)); // the root, and what a child has of it
+    CHECK_INT(tree_process_count(tree), 2);
+    test_counters[1] = TEST_CHILDREN + 1;
+    waitpid(root, NULL, 0);
+    tree_free(tree);
+}
+
+// Of three that are equal pages of files count once, and what each has besides three times.
+TEST(files_count_once)
+{
+    struct tree *tree = NULL;
+    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", TEST_MARK, &tree, NULL), 0);
+    pid_t root = test_tree_start(tree), pids[8];
+    CHECK(test_moves());
+    CHECK_INT(tree_freeze(tree, 1000000000), 0);
+    tree_sample_memory(tree);
+    int count = process_find_tree(root, 0, TEST_MARK, pids, 8);
+    int64_t others = 0, files = 0, all = 0;
+    CHECK_INT(count, 3);
+    for (int i = 0; i < count; i++) {
+        int64_t peak = 0, of_files = 0;
+        CHECK(process_memory(pids[i], &peak, &of_files));
+        CHECK(of_files > 0 && of_files < peak);
+        others += peak - of_files;
+        all += peak;
+        files = of_files > files ? of_files : files;
+    }
+    CHECK_DBL((double)tree_peak_memory_bytes(tree), (double)(others + files), 256 << 10);
+    CHECK(tree_peak_memory_bytes(tree) < all);
+    int64_t peak, of_files;
+    CHECK(!process_memory(2, &peak, &of_files) || peak > 0); // a kernel thread has none; in a container it is a process
+    tree_kill(tree);
+    waitpid(root, NULL, 0);
+    tree_free(tree);
+}
+
 // Linux before 5.9, or a container's filter.
 static void test_refuse_close_range(int error)
 {
