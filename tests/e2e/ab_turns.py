@@ -137,16 +137,16 @@ def test_ranks_in_turns(case):
     assert len(ranks) == 3 * 2 * 2 and all(row[2:] == (30, 0, 29) for row in ranks), ranks
 
 
-# Of the candidate's launches some run out of memory in their tenth step.
+# Of the candidate's launches some run out of memory in their fifth step, in a turn: the steps are long enough for blocks of a few.
 LACKS = """
 count = os.environ['COUNT']
 n = int(open(count).read()) if os.path.exists(count) else 0
 if side == 'b':
     open(count, 'w').write(str(n + 1))
 def rude(i):
-    if i == 10 and n in %s:
+    if i == 4 and n in %s:
         raise MemoryError('none left')
-steps(20)
+steps(20, 200000)
 """
 
 
