@@ -369,6 +369,8 @@ TEST(a_candidate_that_answers_by_errors_does_not_pass)
     check_requests("failed", 0, 1, 6, EXIT_CODE_INCONCLUSIVE, "inconclusive", "6 of 7000 requests of the candidate failed");
     check_requests("failed", 7, 7, 10, EXIT_CODE_PASS, "note", "70 of 7000 requests of the candidate failed, of the baseline 70 of 7000");
     check_requests("failed", 7, 7, 9, EXIT_CODE_PASS, "note", "63 of 7000");
+    // More, but four pairs of ten say the opposite.
+    check_requests("failed", 7, 14, 6, EXIT_CODE_PASS, "note", "84 of 7000 requests of the candidate failed, of the baseline 70 of 7000");
     check_requests("wrong", 0, 35, 10, EXIT_CODE_FAIL, "fail", "350 of 7000 requests of the candidate got a wrong answer");
     check_requests("wrong", 0, 1, 1, EXIT_CODE_INCONCLUSIVE, "inconclusive", "1 of 7000 requests of the candidate got a wrong answer");
 }
