@@ -353,8 +353,11 @@ static __always_inline void end_untold(struct thread *thread, struct task_struct
 
     if (thread->queued)
         dequeue(thread);
-    if (!has_account(task))
+    if (!has_account(task)) {
+        if (now - thread->out_ns >= threshold_ns)
+            count_lost(UG_COUNTER_GAP);
         return;
+    }
     arrival = task->sched_info.last_arrival;
     if (arrival == thread->out_arrival_ns) /* it was never away: the iterator saw it as it came */
         return;

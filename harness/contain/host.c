@@ -148,7 +148,8 @@ char *host_changes(const json_t *before, const json_t *now)
     for (int i = 0; i < HOST_PARTS; i++) {
         const char *was = json_string_value(json_object_get(before, host_parts[i][0]));
         const char *is = json_string_value(json_object_get(now, host_parts[i][0]));
-        if (strcmp(host_parts[i][0], "hostname") == 0) // a container that is started anew has another one
+        // A container, or a job step, that is started anew may have another name and other CPUs of the same machine.
+        if (strcmp(host_parts[i][0], "hostname") == 0 || strcmp(host_parts[i][0], "cpus_used") == 0)
             continue;
         if (was && is && strcmp(was, is) != 0)
             strbuf_add(&text, "%s%s %.100s, was %.100s", text.len ? "; " : "", host_parts[i][1], is, was);

@@ -48,6 +48,11 @@ struct tree {
     bool frozen;
     pid_t *stopped; // by signals: who got SIGSTOP, and gets SIGCONT
     int stopped_count;
+    struct tree_memory {
+        pid_t pid;
+        int64_t files; // the most pages of files that it was seen with: its peak holds them for ever
+    } *memory;     // of those that lived at the last look
+    int memory_count;
     int64_t peak_bytes; // of all that lived at a look, the most; -1: no look yet
     int process_count;  // likewise
     struct tree_bystander bystanders[TREE_BYSTANDERS_MAX]; // by signals: neither stopped nor measured
@@ -416,6 +421,7 @@ void tree_free(struct tree *tree)
     if (tree->cgroup)
         tree_end_group(tree->cgroup);
     tree_close(tree);
+    free(tree->memory);
     free(tree->members);
     free(tree->cgroup);
     free(tree->mark);
@@ -631,14 +637,22 @@ void tree_sample_memory(struct tree *tree)
     pid_t pids[TREE_PROCESSES_MAX];
     int count = tree_pids(tree, pids, TREE_PROCESSES_MAX), seen = 0;
     int64_t sum = 0, most_of_files = 0;
+    struct tree_memory *memory = xcalloc((size_t)count + 1, sizeof *memory);
     for (int i = 0; i < count; i++) {
         int64_t peak, of_files;
         if (!tree_measures(tree, pids[i]) || !process_memory(pids[i], &peak, &of_files))
             continue;
+        for (int k = 0; k < tree->memory_count; k++)
+            if (tree->memory[k].pid == pids[i] && tree->memory[k].files > of_files)
+                of_files = tree->memory[k].files;
+        of_files = of_files < peak ? of_files : peak; // another process by the same number
+        memory[seen++] = (struct tree_memory){pids[i], of_files};
         sum += peak - of_files;
         most_of_files = of_files > most_of_files ? of_files : most_of_files;
-        seen++;
     }
+    free(tree->memory);
+    tree->memory = memory;
+    tree->memory_count = seen;
     if (seen && sum + most_of_files > tree->peak_bytes)
         tree->peak_bytes = sum + most_of_files;
     tree->process_count = seen > tree->process_count ? seen : tree->process_count;

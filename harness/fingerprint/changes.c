@@ -13,27 +13,43 @@ enum { CHANGES_SHOWN = 5 };
 
 // Which differences count; the first pattern that matches. Packages are those that are installed, so one that came or went counts
 // too. Components that are made of several libraries grow while a program loads them: those libraries stand in lines of their own.
+// What is of the program that was read says nothing of another one of the same side.
 static const struct {
     const char *pattern;
-    bool counts, one_sided;
+    bool counts, one_sided, of_program;
 } changes_paths[] = {
-    {"*upgate*", false, false}, // ours: what we put into the process
-    {"components.torch", true, false},
-    {"components.jax", true, false},
-    {"components.tensorflow", true, false},
-    {"components.numpy", true, false},
-    {"components.interpreter", true, false},
-    {"python.packages.*", true, true},
-    {"process.exe.*", true, false},
-    {"libraries.*", true, false},
-    {"host.gpu.driver", true, false},
-    {"host.gpu.devices.*.name", true, false},
-    {"host.gpu.devices.*.uuid", true, false},
+    {"*upgate*", false, false, false}, // ours: what we put into the process
+    {"components.torch", true, false, false},
+    {"components.jax", true, false, false},
+    {"components.tensorflow", true, false, false},
+    {"components.numpy", true, false, false},
+    {"components.interpreter", true, false, true},
+    {"python.packages.*", true, true, false},
+    {"process.exe.*", true, false, true},
+    {"libraries.*", true, false, true},
+    {"host.gpu.driver", true, false, false},
+    {"host.gpu.devices.*.name", true, false, false},
+    {"host.gpu.devices.*.uuid", true, false, false},
 };
 
 static const json_t *changes_packages(const json_t *document)
 {
     return json_object_get(json_object_get(document, "python"), "packages");
+}
+
+// "A + B", copies of one library: is each of the one also of the other?
+static bool changes_within(const char *few, const char *many)
+{
+    for (size_t len; *few; few += len + (few[len] ? 3 : 0)) {
+        const char *end = strstr(few, " + ");
+        bool found = false;
+        len = end ? (size_t)(end - few) : strlen(few);
+        for (const char *at = strstr(many, " + "), *one = many; one && !found; one = at ? at + 3 : NULL, at = one ? strstr(one, " + ") : NULL)
+            found = (at ? (size_t)(at - one) : strlen(one)) == len && strncmp(one, few, len) == 0;
+        if (!found)
+            return false;
+    }
+    return true;
 }
 
 // "1.2.13, build 0123456789ab" of a program's or library's two readings: the same thing, read more or less of it?
@@ -43,26 +59,26 @@ static bool changes_is_reading(const char *path, const char *before, const char 
     size_t name = strcspn(before, ",");
     if (program && (strcspn(now, ",") != name || strncmp(before, now, name) != 0))
         return true; // another program: a shell that had not become the workload yet
-    return (library || program) && (strstr(before, "not readable") || strstr(now, "not readable") || strstr(before, now) || strstr(now, before));
+    return (library || program) && (strstr(before, "not readable") || strstr(now, "not readable") || strstr(before, now) || strstr(now, before) || changes_within(before, now) || changes_within(now, before));
 }
 
-static bool changes_counts(const json_t *difference, bool packages_known)
+static bool changes_counts(const json_t *difference, bool packages_known, bool same_program)
 {
     const char *path = json_string_value(json_object_get(difference, "path"));
     const char *before = json_string_value(json_object_get(difference, "a")), *now = json_string_value(json_object_get(difference, "b"));
     for (size_t i = 0; path && i < sizeof changes_paths / sizeof *changes_paths; i++) {
         if (fnmatch(changes_paths[i].pattern, path, 0))
             continue;
-        if (!changes_paths[i].counts)
+        if (!changes_paths[i].counts || (!same_program && changes_paths[i].of_program))
             return false;
         if (before && now)
             return !changes_is_reading(path, before, now);
-        return changes_paths[i].one_sided && packages_known;
+        return changes_paths[i].one_sided && packages_known && same_program;
     }
     return false;
 }
 
-char *fingerprint_changes(const json_t *before, const json_t *now)
+char *fingerprint_changes(const json_t *before, const json_t *now, bool same_program)
 {
     json_t *differences = NULL, *one;
     struct strbuf text = {0};
@@ -72,7 +88,7 @@ char *fingerprint_changes(const json_t *before, const json_t *now)
         return NULL; // of another version: nothing is known
     json_array_foreach(differences, index, one)
     {
-        if (!changes_counts(one, packages_known) || count++ >= CHANGES_SHOWN)
+        if (!changes_counts(one, packages_known, same_program) || count++ >= CHANGES_SHOWN)
             continue;
         const char *what = json_string_value(json_object_get(one, "what")), *was = json_string_value(json_object_get(one, "a"));
         const char *is = json_string_value(json_object_get(one, "b"));

@@ -40,8 +40,9 @@ int fingerprint_diff(const json_t *a, const json_t *b, json_t **ret_differences,
 
 // Is a side another one than before, by fingerprints of two of its launches: packages, builds of libraries, interpreter, program, driver,
 // GPUs? Only what fingerprint_diff() shows, and of that what cannot come from the moment of the reading. "torch is 2.1.0, was 2.0.1; ..."; NULL: no,
-// or one of them is not a fingerprint of a version this program knows. The caller frees it.
-char *fingerprint_changes(const json_t *before, const json_t *now);
+// or one of them is not a fingerprint of a version this program knows. `same_program`: both launches were of one workload; else what is of a program
+// (its libraries, its interpreter) is left out. The caller frees it.
+char *fingerprint_changes(const json_t *before, const json_t *now, bool same_program);
 
 // Hide what looks like a secret: the value to store for an environment variable, or NULL if it is
 // not on the list of variables worth storing at all. The caller frees it.

@@ -310,11 +310,13 @@ static bool cell_settle_missing(const struct cell_context *context, struct cell 
     const struct measure_launch *last_a = &facts->main[facts->main_count - 1].sides[0];
     const struct measure_launch *last_b = &facts->main[facts->main_count - 1].sides[1];
     if (seen[0] && !seen[1]) {
-        cell->verdict = CELL_FAIL;
+        // Who moved to another framework, or its model to another process, tells of no GPU either: nobody asked for that metric by name.
+        bool guessed = cell->metric == METRIC_PEAK_GPU_MEMORY && context->gate->metrics_default;
+        cell->verdict = guessed ? CELL_INCONCLUSIVE : CELL_FAIL;
         cell->reason = xasprintf("missing: measured on the baseline only (candidate: %s)",
                                  measure_reason_text(last_b->reason[cell->metric]));
-        findings_add(findings, facts->name, "missing", 1, FINDING_FAIL, "%s is %s", name,
-                     cell->reason);
+        findings_add(findings, facts->name, "missing", 1, guessed ? FINDING_INCONCLUSIVE : FINDING_FAIL, "%s is %s%s", name,
+                     cell->reason, guessed ? "; did it fall back to the CPU?" : "");
     } else if (!seen[0] && seen[1]) {
         cell->reason = xasprintf("measured on the candidate only (baseline: %s)",
                                  measure_reason_text(last_a->reason[cell->metric]));

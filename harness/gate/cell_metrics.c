@@ -57,20 +57,11 @@ enum metric_id cells_main_metric(const struct workload_facts *facts)
     return workload_facts_mode(facts) == PLAN_MODE_INFER ? METRIC_LATENCY_P50 : METRIC_STEP_TIME;
 }
 
-// By the plan, or by default. A closed loop of requests is judged on its steps, which say nothing of a tail: one in a hundred
-// that takes 2.5 times as long lies within the margins of all sums.
-static bool cell_asked(const struct workload_facts *facts, const struct plan_gate *gate,
-                       enum metric_id metric)
-{
-    bool tail = gate->metrics_default && facts->mode == PLAN_MODE_INFER && cell_has_steps(facts) &&
-                metric == METRIC_LATENCY_P99;
-    return tail || plan_metric_gated(gate, workload_facts_mode(facts), cell_has_steps(facts), metric);
-}
-
 bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate,
                 enum metric_id metric)
 {
-    if (!cell_applies(facts, metric) || !cell_asked(facts, gate, metric))
+    if (!cell_applies(facts, metric) ||
+        !plan_metric_gated(gate, workload_facts_mode(facts), cell_has_steps(facts), metric))
         return false;
     if (!gate->metrics_default)
         return true;

@@ -58,9 +58,15 @@ static bool work_compares(const struct workload_facts *facts, bool samples, cons
     return amounts[0] > 0 || amounts[1] > 0;
 }
 
-static struct work_counts work_count(const struct workload_facts *facts, bool samples)
+// How much slower a candidate may be, and of a program that runs for a time how many steps fewer it makes then.
+static double work_margin(const struct plan_gate *gate)
 {
-    const double margin = metric_infos[METRIC_STEP_TIME].margin_default;
+    const struct plan_metric *metric = &gate->metrics[METRIC_STEP_TIME];
+    return fmax(metric_infos[METRIC_STEP_TIME].margin_default, metric->present ? metric->margin : 0);
+}
+
+static struct work_counts work_count(const struct workload_facts *facts, double margin, bool samples)
+{
     struct work_counts counts = {.ratio = 1};
     double *ratios = xcalloc((size_t)facts->main_count + 1, sizeof *ratios);
     size_t both = 0;
@@ -90,12 +96,12 @@ static struct work_counts work_count(const struct workload_facts *facts, bool sa
 // other samples does other work in as many steps. Beyond the margin at which they would count, times are no evidence of a pass then. Nor
 // where it is so in some launches only: of a program that makes the same number otherwise they are counted; of one that runs for a time,
 // whose numbers go either way, the sign test tells.
-static bool work_differs(const struct workload_facts *facts, bool samples, struct findings *findings)
+static bool work_differs(const struct workload_facts *facts, const struct plan_gate *gate, bool samples, struct findings *findings)
 {
-    struct work_counts counts = work_count(facts, samples);
+    struct work_counts counts = work_count(facts, work_margin(gate), samples);
     const char *kind = samples ? "samples" : "steps";
     int a = counts.fewer[0], b = counts.fewer[1], side = counts.ratio > 1;
-    if (fabs(counts.ratio - 1) > metric_infos[METRIC_STEP_TIME].margin_default) {
+    if (fabs(counts.ratio - 1) > work_margin(gate)) {
         if (samples)
             findings_add(findings, facts->name, kind, side, FINDING_INCONCLUSIVE,
                          "the sides take different numbers of samples, %.0f a launch of the baseline and %.0f of the candidate: a step is not "
@@ -109,8 +115,8 @@ static bool work_differs(const struct workload_facts *facts, bool samples, struc
     if (!(b >= WORK_FEWER && !counts.less[0]) && binomial_tail(b, a + b, 0.5) >= HEALTH_ALPHA)
         return false;
     findings_add(findings, facts->name, kind, 1, FINDING_INCONCLUSIVE,
-                 "the candidate %s than the baseline%s in %d of %d pairs, the baseline in %d: what it leaves out takes no time",
-                 samples ? "takes fewer samples" : "makes fewer steps", samples ? "" : ", or none,", b, counts.pairs, a);
+                 "in %d of %d pairs the candidate %s than the baseline%s, the baseline in %d: times say nothing of what was left out",
+                 b, counts.pairs, samples ? "takes fewer samples" : "makes fewer steps", samples ? "" : ", or none", a);
     return true;
 }
 
@@ -181,7 +187,7 @@ static bool work_is_far(const struct workload_facts *facts, const struct measure
 // What lies before the first step and behind the last one is in no metric that is gated by default. The warm-up is steps, and has its own.
 static void work_outside_steps(const struct workload_facts *facts, const struct plan_gate *gate, bool end, struct findings *findings)
 {
-    const char *what = end ? "the end, after the last step," : "start-up";
+    const char *what = end ? "what lies outside the steps and start-up" : "start-up";
     char took_a[32], took_b[32], longer[32];
     size_t room = (size_t)facts->main_count + 1;
     double *a = xcalloc(room, sizeof *a), *b = xcalloc(room, sizeof *b), *more = xcalloc(room, sizeof *more);
@@ -199,7 +205,7 @@ static void work_outside_steps(const struct workload_facts *facts, const struct 
     bool judged = cell_gated(facts, gate, METRIC_TOTAL_TIME) || (!end && cell_gated(facts, gate, METRIC_STARTUP_TIME));
     if (!judged && count && far == count)
         findings_add(findings, facts->name, "outside", 1, FINDING_INCONCLUSIVE,
-                     "%s takes %s on the candidate and %s on the baseline, in all %d pairs: no gated metric holds it; gate %stotal_time, or say by "
+                     "%s takes %s on the candidate and %s on the baseline, in each of %d pairs: no gated metric holds it; gate %stotal_time, or say by "
                      "`run_steps` how long a real run is", what,
                      unit_format_ns(took_b, sizeof took_b, quantile_median(b, (size_t)count)), unit_format_ns(took_a, sizeof took_a, usual), count,
                      end ? "" : "startup_time or ");
@@ -213,8 +219,8 @@ static void work_outside_steps(const struct workload_facts *facts, const struct 
 
 void health_work(const struct workload_facts *facts, const struct plan_gate *gate, struct findings *findings)
 {
-    if (!work_differs(facts, false, findings)) // samples follow from steps
-        work_differs(facts, true, findings);
+    if (!work_differs(facts, gate, false, findings)) // samples follow from steps
+        work_differs(facts, gate, true, findings);
     work_answers(facts, false, findings);
     work_answers(facts, true, findings);
     work_outside_steps(facts, gate, false, findings);

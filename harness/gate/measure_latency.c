@@ -60,7 +60,9 @@ void measure_latency(const struct measure_state *state)
     const int64_t starts[] = {state->start, MEASURE_WARM_UP_MIN, 0};
     long p99_min = binomial_requests_min(0.99, 1, measure_p99_alpha);
     int64_t start = state->start;
-    for (size_t i = sizeof starts / sizeof *starts; i-- > 0;)
+    // The warm-up of a closed loop has a metric of its own.
+    bool closed = state->rows->head.requests && !measure_is_open(&state->rows->sides[0]) && !measure_is_open(&state->rows->sides[1]);
+    for (size_t i = closed ? 0 : sizeof starts / sizeof *starts; i-- > 0;)
         if (measure_enough(state, starts[i], p99_min))
             start = starts[i];
     for (int side = 0; side < PLAN_SIDES; side++) {

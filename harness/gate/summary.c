@@ -217,7 +217,7 @@ static void summary_add_untimed(const struct run_facts *run, struct strbuf *text
     if (!lacking.count)
         return;
     char *why = plan_time_unjudged(&run->gate);
-    strbuf_add(text, "; time");
+    strbuf_add(text, "; speed");
     summary_add_lacking(text, "of", run, &lacking);
     strbuf_add(text, " was not judged: %s",
                why ? why : "no metric of time that gate.metrics names can be measured");

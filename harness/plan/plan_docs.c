@@ -49,7 +49,7 @@ static const char plan_docs_metrics[] =
     "`latency_p50`,\n"
     "`latency_p99` and the same but `step_time` and `throughput`, where requests do not arrive by a schedule "
     "(closed loop)\n"
-    "as training and `latency_p99`; without step calls `total_time`, `cpu_time`,\n"
+    "as training (name `latency_p99` where its tail counts); without step calls `total_time`, `cpu_time`,\n"
     "`peak_memory`. And `peak_gpu_memory` where the baseline uses a GPU and tells of it: PyTorch does, in turns of "
     "steps.\n"
     "With `metrics`, only those named gate, unless observed; but `step_time` brings `mean_step_time`, `slow_steps` and\n"

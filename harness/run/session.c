@@ -195,7 +195,7 @@ static int session_check_host(struct session *session, struct error *err)
     const char *path = session->opts->store_path;
     int rc = store_failed(session->store, err);
     if (rc == 0 && changes)
-        rc = error_set(err, -ESTALE, "this is not the machine on which the run in '%s' has begun: %s; go on there, or start a new run; `upgate gate "
+        rc = error_set(err, -ESTALE, "the machine is another one, or not as it was, than when the run in '%s' began: %s; go on there, or start a new run; `upgate gate "
                        "%s` judges what is there", path, changes, path);
     free(text);
     free(changes);

@@ -97,13 +97,17 @@ static json_t *session_document(const struct session *session, int side, const s
 
 // A run that is gone on with: are its sides what it has begun with? Asked of the first pair whose processes could be read, before it is
 // stored: pairs of another stack would be judged as this one's.
-static int session_check_sides(struct session *session, const struct pair *pair, struct error *err)
+static int session_check_sides(struct session *session, const struct session_workload *workload, const struct pair *pair, struct error *err)
 {
+    // What was read is of the first workload's program; another one has loaded other libraries.
+    int64_t first = workload->id;
+    if (session->begun_with[0] || session->begun_with[1])
+        store_get_int(session->store, &first, NULL, "SELECT workload_id FROM pair ORDER BY id LIMIT 1", "");
     for (int side = 0; side < PLAN_SIDES; side++) {
         if (!session->begun_with[side] || !session->process_facts[side])
             continue;
         json_t *now = session_document(session, side, pair);
-        char *changes = fingerprint_changes(session->begun_with[side], now);
+        char *changes = fingerprint_changes(session->begun_with[side], now, workload->id == first);
         json_decref(now);
         if (changes) {
             int rc = error_set(err, -ESTALE, "side '%s' is not what this run has begun with: %s; put it back, or start a new run",
@@ -385,8 +389,8 @@ int session_store_result(struct session *session, struct session_workload *workl
         .idx = idx,
         .state = pair->lost || pair->crowded ? "void" : pair->state == PAIR_FAILED ? "failed" : validity.reason ? "void" : "valid",
         .reason = pair->state == PAIR_FAILED ? pair->reason : validity.reason,
-        .void_side = pair->lost || pair->crowded ? pair->lost_side : validity.side};
-    int rc = session_check_sides(session, pair, err);
+        .void_side = pair->crowded ? -1 : pair->lost ? pair->lost_side : validity.side}; // that both at once do not fit is no side's doing
+    int rc = session_check_sides(session, workload, pair, err);
     if (rc == 0)
         rc = session_put_pair(session, &row, spec, pair, err);
     if (rc == 0)

@@ -36,8 +36,8 @@ def overlaps(gaps):
 
 
 def untold_switches():
-    """The kernel does not tell of every other switch to the target: all waits are there, with their wakers and system calls."""
-    with Subject("pipe") as subject, Capture(subject.pid, options=["-u", "2"]) as capture:
+    """The kernel does not tell of every third switch to the target (two threads take turns): all waits are there, with their wakers and system calls."""
+    with Subject("pipe") as subject, Capture(subject.pid, options=["-u", "3"]) as capture:
         for _ in range(20):
             gap = capture.wait(lambda r: is_gap(r, subject.pid, "pipe_read") and r["flags"] & NO_IN and r["waker"]["tid"] == subject.id,
                                "a gap in the pipe whose end was not told, woken by the writer")

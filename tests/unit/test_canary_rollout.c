@@ -348,7 +348,7 @@ TEST(a_plan_without_a_stage_of_half_the_traffic_is_told_so)
         const char *stages, *says;
     } cases[] = {{"[{percent: 1}, {percent: 25}, {percent: 100}]", "(25 %, then 100 %)"},
                  {"[{percent: 60, name: aa}, {percent: 5}, {percent: 100}]", "(5 %, then 100 %)"},
-                 {"[{percent: 100}]", "(0 %, then 100 %)"},
+                 {"[{percent: 100}]", "no baseline is left: one"},
                  {"[{percent: 1}, {percent: 50}, {percent: 100}]", NULL},
                  {"[{percent: 99}, {percent: 100}]", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

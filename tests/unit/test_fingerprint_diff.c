@@ -350,7 +350,7 @@ TEST(the_table_of_a_damaged_fingerprint)
 
 static char *changes(json_t *before, json_t *now)
 {
-    char *text = fingerprint_changes(before, now);
+    char *text = fingerprint_changes(before, now, true);
     json_decref(before);
     json_decref(now);
     return text;
@@ -366,6 +366,36 @@ TEST(a_side_that_is_what_it_was)
     CHECK(!changes(side("[[\"/x/libz.so.1\",\"1.2\",\"aa\"]]", NULL), side("[[\"/x/libz.so.1\",null,\"aa\"]]", NULL)));
     json_t *other = json_pack("{s:s}", "schema", "upgate.fingerprint/99");
     CHECK(!changes(side(libraries_a, python_a), other));
+}
+
+// Three copies of one library, of which one was not loaded yet.
+TEST(copies_that_come_later)
+{
+    const char *three = "[[\"/a/libgomp.so.1\",\"1.0\",\"aa01\"],[\"/b/libgomp.so.1\",\"1.1\",\"bb01\"],[\"/c/libgomp.so.1\",\"1.2\",\"cc01\"]]";
+    const char *two = "[[\"/a/libgomp.so.1\",\"1.0\",\"aa01\"],[\"/c/libgomp.so.1\",\"1.2\",\"cc01\"]]";
+    const char *other = "[[\"/a/libgomp.so.1\",\"1.0\",\"aa01\"],[\"/c/libgomp.so.1\",\"1.3\",\"dd01\"]]";
+    CHECK(!changes(side(three, NULL), side(two, NULL)));
+    CHECK(!changes(side(two, NULL), side(three, NULL)));
+    char *text = changes(side(three, NULL), side(other, NULL));
+    CHECK_CONTAINS(text, "libgomp");
+    free(text);
+}
+
+// Another workload of the side has its own libraries; its packages are the side's.
+TEST(another_program_of_a_side)
+{
+    json_t *before = side(libraries_a, python_a), *now = side(libraries_b, python_a);
+    char *text = fingerprint_changes(before, now, true);
+    CHECK(text);
+    free(text);
+    CHECK(!fingerprint_changes(before, now, false));
+    json_decref(now);
+    now = side(libraries_a, python_b);
+    text = fingerprint_changes(before, now, false);
+    CHECK_CONTAINS(text, "package sympy is 1.14, was 1.11");
+    free(text);
+    json_decref(now);
+    json_decref(before);
 }
 
 TEST(a_side_that_was_upgraded_meanwhile)

@@ -315,7 +315,7 @@ TEST(launches_of_the_candidate_without_a_step_do_not_pass)
         CHECK_INT(world_judge(&world), missing ? EXIT_CODE_INCONCLUSIVE : EXIT_CODE_PASS);
         CHECK_STR(world_text(&world, EFFECT("steps")), missing ? "inconclusive" : "");
         if (missing)
-            CHECK_CONTAINS(world_text(&world, REASON), "the candidate makes fewer steps than the baseline, or none, in 2 of 12 pairs, the baseline in 0");
+            CHECK_CONTAINS(world_text(&world, REASON), "in 2 of 12 pairs the candidate makes fewer steps than the baseline, or none, the baseline in 0");
         world_close(&world);
     }
 }
@@ -414,7 +414,7 @@ TEST(a_start_up_or_an_end_that_is_much_longer_does_not_pass)
     take_outside(NULL, 1, 12, 0, 0);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, REASON), "start-up takes 12");
-    CHECK_CONTAINS(world_text(&world, REASON), "on the baseline, in all 10 pairs: no gated metric holds it; gate startup_time or total_time");
+    CHECK_CONTAINS(world_text(&world, REASON), "on the baseline, in each of 10 pairs: no gated metric holds it; gate startup_time or total_time");
     // A real run is so long that it does not matter.
     world_sql(&world, "UPDATE run SET plan = json_set(plan, '$.workloads[0].run_steps', 1000000)");
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
@@ -422,7 +422,7 @@ TEST(a_start_up_or_an_end_that_is_much_longer_does_not_pass)
     world_close(&world);
     take_outside(NULL, 1, 1, 0.1, 9);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, REASON), "the end, after the last step, takes 9");
+    CHECK_CONTAINS(world_text(&world, REASON), "what lies outside the steps and start-up takes 9");
     world_sql(&world, "DELETE FROM launch_value"); // a store that does not say where the steps begin
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, OUTSIDE), "");

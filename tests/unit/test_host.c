@@ -31,7 +31,7 @@ TEST(what_differs_between_two_machines)
     } cases[] = {{"6.1.0", "0-2", NULL},
                  {NULL, "0-2", NULL}, // not told
                  {"6.8.1", "0-2", "kernel 6.8.1, was 6.1.0"},
-                 {"6.8.1", "0", "kernel 6.8.1, was 6.1.0; CPUs used 0, was 0-2"}};
+                 {"6.1.0", "0", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *before = machine("6.1.0", "0-2"), *now = machine(cases[i].kernel, cases[i].cpus);
         char *text = host_changes(before, now);

@@ -178,8 +178,11 @@ char *rollout_advice(const struct rollout *rollout)
     }
     if (most >= 50)
         return NULL;
-    return xasprintf("the candidate is first seen with more than half of the traffic when no baseline is left (%g %%, then 100 %%): one that is "
-                     "slower under load only is found at 50 %%, where both arms have as much to do; put a stage of 50 between", most);
+    char *stages = most > 0 ? xasprintf(" (%g %%, then 100 %%)", most) : xstrdup("");
+    char *text = xasprintf("the candidate is first seen with more than half of the traffic when no baseline is left%s: one that is slower under load "
+                           "only is found at 50 %%, where both arms have as much to do; put a stage of 50 between", stages);
+    free(stages);
+    return text;
 }
 
 double rollout_opens(const struct rollout *rollout, int stage)
