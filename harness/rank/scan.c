@@ -50,6 +50,21 @@ static int scan_read_identity(struct store *store, struct scan_shard *shard, str
     return rc;
 }
 
+// Here both processes can be asked; of another node the last event was a moment ago.
+static bool scan_is_ending(const struct scan_shard *shard)
+{
+    enum { FRESH_NS = 2000000000 };
+    struct proc_stat worker;
+    char *boot = string_read_file("/proc/sys/kernel/random/boot_id", 36, NULL);
+    bool here = boot && strcmp(boot, shard->who.boot) == 0;
+    free(boot);
+    if (shard->ended)
+        return false;
+    if (!here)
+        return llabs(clock_wall_ns() - (shard->end_ns + shard->who.clock.wall_minus_monotonic_ns)) < FRESH_NS;
+    return shard->alive && (shard->pid <= 0 || shard->pid > INT32_MAX || proc_stat_of((pid_t)shard->pid, &worker) || proc_stat_ended(&worker));
+}
+
 static int scan_read_times(struct store *store, struct scan_shard *shard, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
@@ -78,24 +93,12 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
         if (sqlite3_column_int64(stmt, column) > shard->end_ns)
             shard->end_ns = sqlite3_column_int64(stmt, column);
     rc = store_step_end(store, stmt, err);
-    if (rc == 0 && shard->end_ns <= shard->begin_ns)
+    if (rc || shard->end_ns > shard->begin_ns)
+        return rc;
+    shard->end_ns = shard->begin_ns;
+    if (!scan_is_ending(shard)) // else of a program of some milliseconds, whose recorder has stored nothing of it yet
         rc = error_set(err, -ENODATA, "'%s' is empty: its recorder was ended before it had recorded anything", shard->path);
     return rc;
-}
-
-// Here both processes can be asked; of another node the last event was a moment ago.
-static bool scan_is_ending(const struct scan_shard *shard)
-{
-    enum { FRESH_NS = 2000000000 };
-    struct proc_stat worker;
-    char *boot = string_read_file("/proc/sys/kernel/random/boot_id", 36, NULL);
-    bool here = boot && strcmp(boot, shard->who.boot) == 0;
-    free(boot);
-    if (shard->ended)
-        return false;
-    if (!here)
-        return llabs(clock_wall_ns() - (shard->end_ns + shard->who.clock.wall_minus_monotonic_ns)) < FRESH_NS;
-    return shard->alive && (shard->pid <= 0 || shard->pid > INT32_MAX || proc_stat_of((pid_t)shard->pid, &worker) || proc_stat_ended(&worker));
 }
 
 struct scan_work {
