@@ -93,11 +93,14 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
         if (sqlite3_column_int64(stmt, column) > shard->end_ns)
             shard->end_ns = sqlite3_column_int64(stmt, column);
     rc = store_step_end(store, stmt, err);
-    if (rc || shard->end_ns > shard->begin_ns)
+    if (rc)
         return rc;
-    shard->end_ns = shard->begin_ns;
-    if (!scan_is_ending(shard)) // else of a program of some milliseconds, whose recorder has stored nothing of it yet
-        rc = error_set(err, -ENODATA, "'%s' is empty: its recorder was ended before it had recorded anything", shard->path);
+    if (shard->end_ns < shard->begin_ns) // no event
+        shard->end_ns = shard->begin_ns;
+    shard->ending = scan_is_ending(shard);
+    if (shard->end_ns == shard->begin_ns)
+        rc = error_set(err, -ENODATA, "'%s' is empty: its recorder %s", shard->path,
+                       shard->ending ? "has stored nothing yet" : "was ended before it had recorded anything");
     return rc;
 }
 
@@ -125,8 +128,6 @@ static void scan_read(void *arg, size_t index)
         rc = scan_read_times(store, shard, &err);
     if (rc)
         shard->why = xstrdup(err.text);
-    else
-        shard->ending = scan_is_ending(shard);
     if (rc == 0 && visitor && (!visitor->run || strcmp(visitor->run, shard->run) == 0))
         visitor->visit(visitor->arg, shard, index, store);
     store_close(store);
