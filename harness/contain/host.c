@@ -137,22 +137,21 @@ json_t *host_describe(const char *cpus)
     return host;
 }
 
-// The name and the kernel are part of it: another kernel schedules differently. And in words.
-static const char *const host_parts[][2] = {
-    {"machine_id", "machine"}, {"hostname", "host"}, {"kernel", "kernel"}, {"cpu_model", "CPU"}, {"cpus_used", "CPUs used"}};
+// The name and the kernel are part of it: another kernel schedules differently. Without words: a container, or a job step, that is
+// started anew may have another name and other CPUs of the same machine.
+static const struct {
+    const char *key, *words;
+} host_parts[] = {{"machine_id", "machine"}, {"hostname", NULL}, {"kernel", "kernel"}, {"cpu_model", "CPU"}, {"cpus_used", NULL}};
 enum { HOST_PARTS = sizeof host_parts / sizeof *host_parts };
 
 char *host_changes(const json_t *before, const json_t *now)
 {
     struct strbuf text = {0};
     for (int i = 0; i < HOST_PARTS; i++) {
-        const char *was = json_string_value(json_object_get(before, host_parts[i][0]));
-        const char *is = json_string_value(json_object_get(now, host_parts[i][0]));
-        // A container, or a job step, that is started anew may have another name and other CPUs of the same machine.
-        if (strcmp(host_parts[i][0], "hostname") == 0 || strcmp(host_parts[i][0], "cpus_used") == 0)
-            continue;
-        if (was && is && strcmp(was, is) != 0)
-            strbuf_add(&text, "%s%s %.100s, was %.100s", text.len ? "; " : "", host_parts[i][1], is, was);
+        const char *was = json_string_value(json_object_get(before, host_parts[i].key));
+        const char *is = json_string_value(json_object_get(now, host_parts[i].key));
+        if (host_parts[i].words && was && is && strcmp(was, is) != 0)
+            strbuf_add(&text, "%s%s %.100s, was %.100s", text.len ? "; " : "", host_parts[i].words, is, was);
     }
     return text.len ? strbuf_take(&text) : NULL;
 }
@@ -161,7 +160,7 @@ char *host_key(const json_t *host)
 {
     struct strbuf key = {0};
     for (int i = 0; i < HOST_PARTS; i++) {
-        const char *part = json_string_value(json_object_get(host, host_parts[i][0]));
+        const char *part = json_string_value(json_object_get(host, host_parts[i].key));
         strbuf_add(&key, "%s%s", i ? "|" : "", part ? part : "");
     }
     json_int_t nodes = json_integer_value(json_object_get(host, "nodes"));

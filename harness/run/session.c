@@ -195,8 +195,8 @@ static int session_check_host(struct session *session, struct error *err)
     const char *path = session->opts->store_path;
     int rc = store_failed(session->store, err);
     if (rc == 0 && changes)
-        rc = error_set(err, -ESTALE, "the machine is another one, or not as it was, than when the run in '%s' began: %s; go on there, or start a new run; `upgate gate "
-                       "%s` judges what is there", path, changes, path);
+        rc = error_set(err, -ESTALE, "this machine differs from the one on which the run in '%s' began: %s; go on there, or start a new run; "
+                       "`upgate gate %s` judges what is there", path, changes, path);
     free(text);
     free(changes);
     json_decref(before);

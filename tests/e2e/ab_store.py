@@ -434,7 +434,7 @@ def test_resume_on_another_machine(case):
     db.close()
     done = case.resume()
     check_code(done, 4)
-    check_says(done, "the machine is another one, or not as it was, than when the run", "kernel %s, was 0.0" % host["kernel"], "upgate gate")
+    check_says(done, "this machine differs from the one on which the run", "kernel %s, was 0.0" % host["kernel"], "upgate gate")
     assert earlier(case) == before and case.value("SELECT state FROM run") == "done"
     check_code(case.run("gate", case.db_path), 0, 3)
 
