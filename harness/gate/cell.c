@@ -423,16 +423,16 @@ static void cell_find_zero(const struct workload_facts *facts, enum metric_id me
 }
 
 // A GPU that the candidate uses and the baseline does not: an honest change, which nobody should have to guess.
-static void cell_find_added(const struct workload_facts *facts, enum metric_id metric,
-                            struct findings *findings)
+static void cells_find_added(const struct workload_facts *facts, struct findings *findings)
 {
+    const enum metric_id metric = METRIC_PEAK_GPU_MEMORY;
     int added = 0;
-    for (int i = 0; i < facts->main_count && metric == METRIC_PEAK_GPU_MEMORY; i++)
+    for (int i = 0; i < facts->main_count; i++)
         added += isnan(facts->main[i].sides[0].value[metric]) &&
                  facts->main[i].sides[1].value[metric] > 0;
     if (added)
         findings_add(findings, facts->name, "added", 1, FINDING_NOTE,
-                     "%s is measured on the candidate alone in %d of %d pairs: it uses a GPU, and the baseline tells of none; added, no ratio",
+                     "%s is measured on the candidate alone in %d of %d pairs: it uses a GPU, and the baseline tells of none; there is no ratio",
                      metric_infos[metric].name, added, facts->main_count);
 }
 
@@ -453,8 +453,8 @@ int cells_judge(const struct cell_context *context, struct cell **ret_cells,
             cells[count++] = cell_observe(context, metric);
         }
         cell_find_zero(facts, metric, findings);
-        cell_find_added(facts, metric, findings);
     }
+    cells_find_added(facts, findings);
     if (!gated)
         findings_add(
             findings, facts->name, "missing", -1, FINDING_INCONCLUSIVE,

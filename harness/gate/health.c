@@ -10,7 +10,6 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "harness/gate/health_parts.h"
 #include "reports/analyse/binomial.h"
 
 enum {

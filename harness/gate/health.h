@@ -43,4 +43,8 @@ void health_check(struct store *store, const struct workload_facts *facts, const
                   struct findings *findings);
 void health_clear(struct health *health);
 
+#define HEALTH_ALPHA 0.01 // one-sided: how often chance makes so much of a difference between the sides
+// The part of it in health_work.c: do both sides do the same work? gate: what its metrics judge needs no finding.
+void health_work(const struct workload_facts *facts, const struct plan_gate *gate, struct findings *findings);
+
 #endif

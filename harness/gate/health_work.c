@@ -2,7 +2,7 @@
 // Do both sides do the same work? Times tell what is slower, and not what is left out: steps that were not made, samples that
 // were not taken, requests that were answered by an error, and what is done outside of the steps. Reads facts; adds findings. Nothing
 // here is a fail where the work may only be cut in another way.
-#include "harness/gate/health_parts.h"
+#include "harness/gate/health.h"
 
 #include <math.h>
 #include <stdlib.h>

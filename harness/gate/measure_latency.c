@@ -19,12 +19,17 @@ static bool measure_is_open(const struct launch_rows *rows)
     return false;
 }
 
-// Latencies of all ranks, from step `start` on, sorted; caller frees. Where requests arrive by a schedule, of those that have
-// one; where none of either side does, and they are requests all the same, nobody was late.
+// Requests, and none of either side arrives by a schedule: nobody is late.
+static bool measure_is_closed(const struct pair_rows *pair)
+{
+    return pair->head.requests && !measure_is_open(&pair->sides[0]) && !measure_is_open(&pair->sides[1]);
+}
+
+// Latencies of all ranks, from step `start` on, sorted; caller frees. Where requests arrive by a schedule, of those that have one.
 static double *measure_latencies(const struct pair_rows *pair, int side, int64_t start, int *ret_count)
 {
     const struct launch_rows *rows = &pair->sides[side];
-    bool closed = pair->head.requests && !measure_is_open(&pair->sides[0]) && !measure_is_open(&pair->sides[1]);
+    bool closed = measure_is_closed(pair);
     int total = 0, count = 0;
     for (int i = 0; i < rows->rank_count; i++)
         total += rows->ranks[i].count;
@@ -61,8 +66,7 @@ void measure_latency(const struct measure_state *state)
     long p99_min = binomial_requests_min(0.99, 1, measure_p99_alpha);
     int64_t start = state->start;
     // The warm-up of a closed loop has a metric of its own.
-    bool closed = state->rows->head.requests && !measure_is_open(&state->rows->sides[0]) && !measure_is_open(&state->rows->sides[1]);
-    for (size_t i = closed ? 0 : sizeof starts / sizeof *starts; i-- > 0;)
+    for (size_t i = measure_is_closed(state->rows) ? 0 : sizeof starts / sizeof *starts; i-- > 0;)
         if (measure_enough(state, starts[i], p99_min))
             start = starts[i];
     for (int side = 0; side < PLAN_SIDES; side++) {

@@ -42,7 +42,7 @@ const struct plan_workload *workload_facts_single(const struct plan *plan,
                                                   const struct plan_workload *workload);
 
 // The mode by whose defaults the metrics are gated: an inference workload without scheduled
-// arrivals (closed loop) is judged like training, on its steps; and on their p99 (cell_gated).
+// arrivals (closed loop) is judged like training, on its steps.
 enum plan_mode workload_facts_mode(const struct workload_facts *facts);
 // Log ratios of a metric over pairs, oriented so that positive = worse; NAN where a pair has none.
 void workload_facts_ratios(const struct measure_pair *pairs, int count, enum metric_id metric,

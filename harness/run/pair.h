@@ -84,7 +84,7 @@ struct pair {
     bool timed_out;     // lost: no steps came here. What has ended elsewhere has ended for that
     bool disturbed;     // lost: by the machine of another node, which disturbed one side; the launches themselves went well
     int lost_side;      // whom it points at all the same; -1: nobody
-    bool crowded;       // failed: lost_side ran out of memory beside the other, and not alone. Said by the session
+    bool crowded;       // failed: a side ran out of memory beside the other, and not alone. Said by the session
     bool failed_beside; // failed: a side ended badly while the other one was alive, or memory was too short for both
     char *start_error[2]; // a side that could not be executed at all
 };

@@ -462,7 +462,6 @@ static int session_try_alone(struct session *session, struct session_workload *w
         free(pair->reason);
         pair->reason = reason;
         pair->crowded = true;
-        pair->lost_side = side;
     }
     pair_free(&session->env, alone);
     return 0;
