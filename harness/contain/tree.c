@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/proc.h"
 #include "common/strings.h"
 #include "harness/contain/process.h"
@@ -51,7 +53,7 @@ struct tree {
     struct tree_memory {
         pid_t pid;
         int64_t files; // the most pages of files that it was seen with: its peak holds them for ever
-    } *memory;     // of those that lived at the last look
+    } *memory;     // of those that lived at the last look, by pid
     int memory_count;
     int64_t peak_bytes; // of all that lived at a look, the most; -1: no look yet
     int process_count;  // likewise
@@ -642,14 +644,15 @@ void tree_sample_memory(struct tree *tree)
         int64_t peak, of_files;
         if (!tree_measures(tree, pids[i]) || !process_memory(pids[i], &peak, &of_files))
             continue;
-        for (int k = 0; k < tree->memory_count; k++)
-            if (tree->memory[k].pid == pids[i] && tree->memory[k].files > of_files)
-                of_files = tree->memory[k].files;
+        size_t known = search_first(k, (size_t)tree->memory_count, tree->memory[k].pid >= pids[i]);
+        if (known < (size_t)tree->memory_count && tree->memory[known].pid == pids[i] && tree->memory[known].files > of_files)
+            of_files = tree->memory[known].files;
         of_files = of_files < peak ? of_files : peak; // another process by the same number
         memory[seen++] = (struct tree_memory){pids[i], of_files};
         sum += peak - of_files;
         most_of_files = of_files > most_of_files ? of_files : most_of_files;
     }
+    sort_in_place(memory, (size_t)seen, x, y, x->pid < y->pid);
     free(tree->memory);
     tree->memory = memory;
     tree->memory_count = seen;

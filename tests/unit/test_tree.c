@@ -26,6 +26,7 @@
 #include "tests/unit/runner.h"
 
 #define TEST_MARK "/dev/shm/upgate-test-tree"
+enum { TEST_FILE_BYTES = 32 << 20 };
 
 // Counters that the tree's processes raise as long as they run.
 static volatile long *test_counters;
@@ -221,6 +222,63 @@ TEST(files_count_once)
     tree_kill(tree);
     waitpid(root, NULL, 0);
     tree_free(tree);
+}
+
+// Maps a file of 32 MiB, reads it, and gives it back when it is told to.
+static void test_maps_a_file(const char *path, int index) __attribute__((noreturn));
+static void test_maps_a_file(const char *path, int index)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *file = mmap(NULL, TEST_FILE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    volatile char sum = 0;
+    for (size_t at = 0; file != MAP_FAILED && at < TEST_FILE_BYTES; at += 4096)
+        sum = (char)(sum + file[at]);
+    test_counters[index] = file != MAP_FAILED;
+    while (!test_counters[2])
+        clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+    munmap(file, TEST_FILE_BYTES);
+    test_counters[index] = 2;
+    for (;;)
+        pause();
+}
+
+static void test_wait_for(long value)
+{
+    int64_t deadline = clock_monotonic_ns() + 20000000000;
+    while ((test_counters[0] != value || test_counters[1] != value) && clock_monotonic_ns() < deadline)
+        clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+    CHECK(test_counters[0] == value && test_counters[1] == value);
+}
+
+// A process's peak holds for ever what it had of files; given back, that is still no memory of its own.
+TEST(files_that_were_given_back)
+{
+    char path[] = "/var/tmp/upgate-test-tree-XXXXXX"; // no tmpfs: its pages are counted as shared memory
+    int fd = mkstemp(path);
+    struct tree *tree = NULL;
+    CHECK(fd >= 0 && ftruncate(fd, TEST_FILE_BYTES) == 0);
+    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", TEST_MARK, &tree, NULL), 0);
+    test_counters = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t root = fork();
+    if (root == 0) {
+        if (fork() == 0)
+            test_maps_a_file(path, 1);
+        test_maps_a_file(path, 0);
+    }
+    tree_set_root(tree, root, 0);
+    test_wait_for(1);
+    tree_sample_memory(tree);
+    int64_t mapped = tree_peak_memory_bytes(tree);
+    CHECK(tree_process_count(tree) == 2 && mapped > TEST_FILE_BYTES && mapped < 2 * TEST_FILE_BYTES);
+    test_counters[2] = 1;
+    test_wait_for(2);
+    tree_sample_memory(tree);
+    CHECK_DBL((double)tree_peak_memory_bytes(tree), (double)mapped, 1 << 20);
+    tree_kill(tree);
+    waitpid(root, NULL, 0);
+    tree_free(tree);
+    close(fd);
+    unlink(path);
 }
 
 // Linux before 5.9, or a container's filter.
