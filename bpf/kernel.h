@@ -124,7 +124,7 @@ struct sched_entity {
 };
 
 struct sched_info {
-    unsigned long long run_delay;   /* waited for a CPU, of the waits that are over */
+    unsigned long long run_delay;    /* waited for a CPU, of the waits that are over */
     unsigned long long last_arrival; /* when it came to one, by rq.clock */
     unsigned long long last_queued;  /* since when it waits for one, by rq.clock; 0: it does not */
 };

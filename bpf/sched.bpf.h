@@ -349,7 +349,7 @@ static __always_inline void switch_in(struct task_struct *task, struct task_stru
  */
 static __always_inline void end_untold(struct thread *thread, struct task_struct *task, __u64 now)
 {
-    __u64 arrival, clock, in_ns;
+    __u64 arrival, clock, ago, in_ns;
 
     if (thread->queued)
         dequeue(thread);
@@ -362,7 +362,8 @@ static __always_inline void end_untold(struct thread *thread, struct task_struct
     if (arrival == thread->out_arrival_ns) /* it was never away: the iterator saw it as it came */
         return;
     clock = run_queue_clock(task);
-    in_ns = clock > arrival && clock - arrival < now - thread->out_ns ? now - (clock - arrival) : clock > arrival ? thread->out_ns : now;
+    ago = clock > arrival ? clock - arrival : 0;
+    in_ns = ago < now - thread->out_ns ? now - ago : thread->out_ns;
     thread->flags |= UG_GAP_NO_IN;
     if (thread->waking_ns > in_ns) { /* a waker that came too late for this wait */
         thread->waking_ns = 0;

@@ -20,6 +20,7 @@ UPGATE = os.path.join(BUILD, "upgate")
 DLRM = os.path.join(BUILD, "reference_models", "native", "dlrm")
 NOBODY = 65534
 WAIT_S = 60  # for anything that takes a moment on a quiet machine
+MS = 1000000
 # A thread that sleeps 3 ms at a time: a gap each; the comment names it.
 SLEEPER = "import time  # the-sleeper\ndef waits_here():\n    time.sleep(0.003)\nwhile True:\n    waits_here()"
 
@@ -545,7 +546,6 @@ def test_killed_while_the_disk_fills(case):
     assert any(ledger and gaps for _, ledger, gaps in seen), seen
 
 
-MS = 1000000
 SLEEPERS = '''import json, sys, threading, time
 slept = {}
 def sleeps(end):
