@@ -102,8 +102,6 @@ struct thread {
     __u64 out_arrival_ns; /* the scheduler's account (task_struct.sched_info) when it was switched out */
     __u64 out_delay_ns;
     __u64 futex_value;
-    __s64 syscall_nr; /* that it blocked in */
-    __u64 syscall_args[6];
     __u64 blocker;
     __u32 prev_state;
     __u32 flags;
@@ -121,6 +119,8 @@ struct thread {
     __u32 marked;
     __u32 python_holder;
     __u64 python; /* its state in the interpreter, where it was last; 0: not known */
+    __s64 syscall_nr; /* that it blocked in */
+    __u64 syscall_args[6];
     struct ug_task waker;
     struct ug_task next;
     struct wait wait; /* for a sleeping lock; begin_ns 0: none */
