@@ -11,6 +11,7 @@
 #include "harness/steps/unseen.h"
 
 #define PAIR_UNEVEN_NS INT64_C(20000000000) // of a turn, as tracer/calls waits
+#define PAIR_BEHIND_NS INT64_C(5000000000)  // behind the steps: a process ends and writes its checkpoint in less (health_work.c)
 
 void pair_fail(struct pair *pair, char *reason)
 {
@@ -113,10 +114,43 @@ const char *pair_rule(const struct pair_spec *spec, const struct pair *pair, cha
     return *ret_why ? NULL : rules[0];
 }
 
+bool pair_steps_end_early(const struct pair *pair, int side, int64_t *ret_behind_ns)
+{
+    const struct samples *samples = &pair->samples[side];
+    const struct launch *launch = pair->launches[side];
+    int64_t before_ns = 0, within_ns = 0, last_ns = 0;
+    for (size_t i = 0; i < samples->step_count; i++) {
+        const struct samples_step *step = &samples->steps[i];
+        if (step->slot != samples->steps[0].slot)
+            continue;
+        before_ns = within_ns ? before_ns : step->begin_ns - launch->started_ns;
+        within_ns += step->end_ns - step->begin_ns;
+        last_ns = step->end_ns;
+    }
+    *ret_behind_ns = last_ns ? launch->ended_ns - last_ns : 0;
+    return *ret_behind_ns > before_ns + within_ns && *ret_behind_ns > PAIR_BEHIND_NS;
+}
+
+// Of its job, as its processes say.
+static uint32_t pair_found_ranks(const struct launch *launch)
+{
+    struct reader_slot slot;
+    uint32_t ranks = 1;
+    for (uint32_t i = 0; i < reader_slot_count(launch->reader); i++)
+        if (reader_slot(launch->reader, i, &slot) == 0 && slot.ranks > ranks)
+            ranks = slot.ranks;
+    return ranks;
+}
+
 void pair_check_rules(const struct pair_spec *spec, struct pair *pair)
 {
     char *why = NULL;
-    pair_rule(spec, pair, &why);
+    if (pair_rule(spec, pair, &why) && pair->launches[0] && pair->launches[1]) {
+        uint32_t ranks[2] = {pair_found_ranks(pair->launches[0]), pair_found_ranks(pair->launches[1])};
+        if (ranks[0] != ranks[1])
+            why = xasprintf("%u rank%s on side '%s', %u on side '%s'", ranks[0], ranks[0] == 1 ? "" : "s", spec->plan->sides[0].name, ranks[1],
+                            spec->plan->sides[1].name);
+    }
     if (!why)
         return;
     pair->rules_differ = true;

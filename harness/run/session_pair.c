@@ -229,6 +229,15 @@ static bool session_learn_steps(const struct session *session, struct session_wo
         free(before);
         return true;
     }
+    int64_t behind_ns;
+    for (int side = 0; side < PLAN_SIDES && may_fall_back && !workload->plan->step; side++)
+        if (pair_steps_end_early(pair, side, &behind_ns)) {
+            session_no_steps(session, workload);
+            *note = xasprintf("%s: the last of %lld is over %.1f s before the end on side '%s', so most of the work is in none: %s", found,
+                              (long long)steps[side], (double)behind_ns / 1e9, spec->plan->sides[side].name, session_total_time(session));
+            free(before);
+            return true;
+        }
     // Graphs have no names: one side may have cut the same work into more of them, or replay one more often.
     if (strcmp(rule, UG_GRAPH_RULE) == 0 && may_fall_back &&
         fmax((double)steps[0], (double)steps[1]) > SESSION_GRAPHS_RATIO_MAX * (double)least) {

@@ -8,7 +8,7 @@ import sys
 import time
 
 import ab_rig
-from ab_rig import SOURCE, check_code, check_judged, check_says
+from ab_rig import SOURCE, Skip, check_code, check_judged, check_says
 
 PROGRAM = """
 import os, sys, time, torch
@@ -94,6 +94,24 @@ sys.exit(max(rank.wait() for rank in ranks))
     assert held == [(0,)], held
 
 
+def test_ddp_under_torchrun(case):
+    """The real thing: DistributedDataParallel over gloo, twice the code of the user in each step of the candidate."""
+    python = os.path.join(SOURCE, "envs/candidate/bin/python")
+    if not os.path.exists(python):
+        raise Skip("no Python environment at envs/candidate")
+    train = os.path.join(SOURCE, "ci/bench/found/train.py")
+    run = ["{python}", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", train, "--steps", "40"]
+    # A rank of two CPUs waits for the other, which a neighbour holds up: the median of the steps is what is asked for.
+    case.plan({"command": run}, *[{"python": python, "env": {"WORK": work}} for work in ("1500", "3000")], timeout="100s", looks=[2],
+              gate={"alpha": "40%", "metrics": {"step_time": {"margin": "10%"}}})
+    done = case.run(timeout=500)
+    check_says(done, "steps: Optimizer.step of AdamW, 40 a rank, 2 ranks")
+    assert interleave(case) == "steps" and case.rows("SELECT DISTINCT ranks FROM launch") == [(2,)]
+    check_code(done, 1)
+    ratio, verdict = case.rows("SELECT ratio, verdict FROM cell WHERE metric = 'step_time'")[0]
+    assert verdict == "fail" and 1.2 < ratio < 2.1, (ratio, verdict)
+
+
 def test_step_calls_win(case):
     program(case, "import upgate\ntrain(40, steps=upgate.steps)")
     done = case.run()
@@ -133,6 +151,70 @@ def test_one_side_has_none(case):
 def test_one_step_only(case):
     program(case, "train(1)", **WHOLE)
     check_whole(case, "Optimizer.step of SGD comes 1 time only")
+
+
+def test_sides_with_different_numbers_of_ranks(case):
+    """Never a verdict on steps of one rank beside those of two."""
+    program(case, "train(60)")
+    case.write("launch.py", """
+import os, subprocess, sys
+count = 1 + (os.environ['SIDE'] == 'b')
+ranks = [subprocess.Popen([sys.executable, sys.argv[1]], env=dict(os.environ, RANK=str(rank), LOCAL_WORLD_SIZE=str(count)))
+         for rank in range(count)]
+sys.exit(max(rank.wait() for rank in ranks))
+""")
+    case.plan({"command": ["{python}", case.path("launch.py"), case.path("train.py")]},
+              *[{"python": sys.executable, "env": {"PYTHONPATH": os.path.join(SOURCE, "tests/e2e/fake_torch"), "SIDE": side}} for side in "ab"], **WHOLE)
+    check_whole(case, "no rule cuts both sides into steps: 1 rank on side 'old', 2 on side 'new'", steps=(None, None))
+
+
+def test_steps_of_a_warm_up_only(case):
+    """Most of the work comes behind the last step: replays, say, by something that has no hooks."""
+    program(case, "train(20)\ntime.sleep(5.3)", looks=[2], gate=dict(WHOLE["gate"], alpha="40%"))
+    done = case.run()
+    check_says(done, "Optimizer.step of SGD: the last of 20 is over 5.", "most of the work is in none", "judged on total time")
+    assert interleave(case) == "slices" and case.value("SELECT gating FROM cell WHERE metric = 'total_time'") == 1
+
+
+GRAPHS = """
+class Step:
+    def __init__(self, count=1):
+        self.model, self.optimizers = Model(), [torch.optim.SGD() for _ in range(count)]
+    def __call__(self):
+        self.model()
+        torch.autograd.backward([])
+        for optimizer in self.optimizers:
+            optimizer.step()
+def captured(function):
+    for _ in range(12):
+        function()
+    graph = torch.cuda.graphs.CUDAGraph()
+    graph.capture_begin()
+    function()
+    graph.capture_end()
+    return graph
+"""
+
+
+def test_a_whole_step_in_a_cuda_graph(case):
+    """What is captured is not run, and each replay is a step, whose optimizer is that of the other side, which calls it."""
+    program(case, GRAPHS + "step = Step(2)\nrun = captured(step).replay if side == 'b' else step\n"
+                           "for i in range(60 + 12 * (side == 'a')): run()")
+    done = case.run()
+    check_judged(case, done)
+    check_says(done, "steps: Optimizer.step of SGD", "72 a launch")
+    assert interleave(case) == "steps" and case.rows(STEPS) == [(72, 72)]
+
+
+def test_inference_in_a_cuda_graph(case):
+    program(case, GRAPHS + "graphs = [captured(Model()), captured(Model())]\nfor i in range(60):\n"
+                           "    for graph in graphs: graph.replay()")
+    done = case.run()
+    check_judged(case, done)
+    check_says(done, "the call of Model in a CUDA graph")
+    # Twelve of the first warm-up; what follows is cut as it comes, and from the sixteenth round on by both graphs.
+    (least, most), = case.rows(STEPS)
+    assert least == most and 72 <= least <= 90, (least, most)
 
 
 def test_a_rule_that_does_not_hold(case):

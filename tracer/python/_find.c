@@ -5,8 +5,9 @@
 //
 // A step of training goes from where the last optimizer of a round has returned to where it returns
 // the next time; the first begins with the first forward pass that wants gradients. A step of
-// inference is a round of calls. Where the program makes a step call, or does what the rule does
-// not fit, nothing is found any more.
+// inference is a round of calls. While a CUDA graph is captured nothing of it runs: what of a step lies
+// in the graph is done by each of its replays. Where the program makes a step call, or does what the
+// rule does not fit, nothing is found any more.
 //
 // Runs with the GIL, which guards all that is here.
 
@@ -57,6 +58,9 @@ static struct {
 static PyTypeObject *module_type;
 static ternaryfunc original;   // what every class of modules had in the slot
 static __thread bool is_nested; // this thread is inside an outermost call
+static __thread bool is_capturing;     // this thread captures a CUDA graph,
+static __thread PyObject *captured;    // in which the step of an optimizer of this class has ended (held),
+static __thread bool captured_is_call; // or the outermost call of a model of this class
 
 // ---- what is told ----
 
@@ -89,11 +93,10 @@ void find_gives_way(void)
     }
 }
 
-// The class of an optimizer or a model, the function behind a jitted one.
-static void add_name(PyObject *object)
+// named: the class of an optimizer or a model, or a jitted function; where: "", or what it is replayed from.
+static void add_name(PyObject *named, const char *where)
 {
-    PyObject *type = find.rule == RULE_JIT ? object : (PyObject *)Py_TYPE(object);
-    PyObject *name = PyObject_GetAttrString(type, "__name__"), *bytes = NULL;
+    PyObject *name = PyObject_GetAttrString(named, "__name__"), *bytes = NULL;
     size_t length;
 
     if (find.cycle.count == 1) {
@@ -104,9 +107,8 @@ static void add_name(PyObject *object)
         bytes = PyUnicode_AsEncodedString(name, "utf-8", "replace");
     }
     if (bytes != NULL && strstr(find.names, PyBytes_AsString(bytes)) == NULL) {
-        snprintf(find.names + length, sizeof(find.names) - length, "%s%s",
-                 length > 0 ? ", " : rule_words[find.rule],
-                 PyBytes_AsString(bytes));
+        snprintf(find.names + length, sizeof(find.names) - length, "%s%s%s",
+                 length > 0 ? ", " : rule_words[find.rule], PyBytes_AsString(bytes), where);
         tell("steps_found", find.names);
     }
     PyErr_Clear();
@@ -211,6 +213,18 @@ static int end_step(void)
     return 0;
 }
 
+// `key` has done its part of a round, whose last one this may be.
+static bool part_ended(PyObject *key, PyObject *named, const char *where)
+{
+    bool is_over = cycle_ended(&find.cycle, key);
+
+    if (find.cycle.changed) {
+        find.cycle.changed = false;
+        add_name(named, where);
+    }
+    return is_over;
+}
+
 // The rest of what an exception of a program left open; and a process that was forked.
 static void forget(void)
 {
@@ -220,7 +234,7 @@ static void forget(void)
     find.is_on = is_on;
     find.gave_way = gave_way;
     find.trains = trains;
-    is_nested = false;
+    is_nested = is_capturing = false;
 }
 
 // ---- training ----
@@ -228,7 +242,7 @@ static void forget(void)
 // 0; -1: a signal handler raised.
 static int optimizer_enter(PyObject *optimizer)
 {
-    if (find.rule != RULE_NONE && find.rule != RULE_OPTIMIZER) {
+    if (is_capturing || (find.rule != RULE_NONE && find.rule != RULE_OPTIMIZER)) {
         return 0;
     }
     for (unsigned i = 0; i < find.depth; i++) {
@@ -250,24 +264,8 @@ static int optimizer_enter(PyObject *optimizer)
     return 0;
 }
 
-static int optimizer_leave(PyObject *optimizer)
+static int round_ends(bool is_over)
 {
-    bool is_over;
-
-    if (find.depth > 0) {
-        find.depth--;
-    }
-    while (find.depth > 0 && find.optimizers[find.depth] != optimizer) {
-        find.depth--; // what an exception left
-    }
-    if (find.depth > 0 || !find.is_open || find.rule != RULE_OPTIMIZER) {
-        return 0;
-    }
-    is_over = cycle_ended(&find.cycle, optimizer);
-    if (find.cycle.changed) {
-        find.cycle.changed = false;
-        add_name(optimizer);
-    }
     phase_to(NULL, ug_impl_now_ns());
     if (!is_over) {
         return 0;
@@ -277,6 +275,32 @@ static int optimizer_leave(PyObject *optimizer)
     }
     phase_to("data", ug_impl_now_ns());
     return 0;
+}
+
+static void capture_has(PyObject *object, bool is_call)
+{
+    Py_XDECREF(captured);
+    captured = (PyObject *)Py_TYPE(object);
+    Py_INCREF(captured);
+    captured_is_call = is_call;
+}
+
+static int optimizer_leave(PyObject *optimizer)
+{
+    if (is_capturing) {
+        capture_has(optimizer, false);
+        return 0;
+    }
+    if (find.depth > 0) {
+        find.depth--;
+    }
+    while (find.depth > 0 && find.optimizers[find.depth] != optimizer) {
+        find.depth--; // what an exception left
+    }
+    if (find.depth > 0 || !find.is_open || find.rule != RULE_OPTIMIZER) {
+        return 0;
+    }
+    return round_ends(part_ended(optimizer, (PyObject *)Py_TYPE(optimizer), ""));
 }
 
 static PyObject *optimizer_begins(PyObject *module, PyObject *optimizer)
@@ -354,11 +378,7 @@ static PyObject *jit_ends(PyObject *module, PyObject *args)
     if (!find.is_on || !find.is_open) {
         Py_RETURN_NONE;
     }
-    is_over = cycle_ended(&find.cycle, function);
-    if (find.cycle.changed) {
-        find.cycle.changed = false;
-        add_name(function);
-    }
+    is_over = part_ended(function, function, "");
     if (is_over) {
         core_awaits(result);
         rc = end_step();
@@ -553,33 +573,28 @@ static int training_begins(PyObject *model)
     return 0;
 }
 
-static int inference_begins(PyObject *model)
+static bool is_root(PyObject *model)
 {
     if (!root_known(model)) {
         if ((!has_parameters(model) && !is_program(model)) || is_loader()) {
-            return 0;
+            return false;
         }
         root_add(model);
     }
-    if (find.is_open) {
-        return 0;
-    }
-    return begin_step(RULE_MODULE);
+    return true;
+}
+
+static int inference_begins(PyObject *model)
+{
+    return !is_root(model) || find.is_open ? 0 : begin_step(RULE_MODULE);
 }
 
 static int inference_ends(PyObject *model)
 {
-    bool is_over;
-
     if (!find.is_open || !root_known(model)) {
         return 0;
     }
-    is_over = cycle_ended(&find.cycle, model);
-    if (find.cycle.changed) {
-        find.cycle.changed = false;
-        add_name(model);
-    }
-    return is_over ? end_step() : 0;
+    return part_ended(model, (PyObject *)Py_TYPE(model), "") ? end_step() : 0;
 }
 
 // 0; -1: a signal handler raised.
@@ -600,6 +615,12 @@ static PyObject *call_outermost(PyObject *self, PyObject *args, PyObject *kwargs
     bool infers = !find.trains;
 
     if (find.rule == RULE_JIT || find.rule == RULE_FUNCTION) {
+        return original(self, args, kwargs);
+    }
+    if (is_capturing) {
+        if (infers && is_root(self)) {
+            capture_has(self, true);
+        }
         return original(self, args, kwargs);
     }
     if ((infers ? inference_begins(self) : training_begins(self)) < 0) {
@@ -633,6 +654,77 @@ static PyObject *call(PyObject *self, PyObject *args, PyObject *kwargs)
     is_nested = false;
     find.is_inside = find.is_inside && !counts;
     return result;
+}
+
+// ---- CUDA graphs ----
+
+static PyObject *capture_begins(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    is_capturing = find.is_on;
+    Py_RETURN_NONE;
+}
+
+// What of a step the graph has, for the two functions below: (class, whether it is a call), or None.
+static PyObject *capture_ends(PyObject *module, PyObject *ignored)
+{
+    PyObject *result;
+
+    (void)module;
+    (void)ignored;
+    is_capturing = false;
+    if (captured == NULL) {
+        Py_RETURN_NONE;
+    }
+    result = PyTuple_Pack(2, captured, captured_is_call ? Py_True : Py_False);
+    Py_XDECREF(captured);
+    captured = NULL;
+    // Replays take the place of what was called until now.
+    memset(&find.cycle, 0, sizeof(find.cycle));
+    return result;
+}
+
+// True: graph_ends() belongs to it.
+static PyObject *graph_begins(PyObject *module, PyObject *held)
+{
+    bool is_call = PyTuple_Check(held) && PyTuple_GetItem(held, 1) == Py_True;
+    enum rule rule = is_call ? RULE_MODULE : RULE_OPTIMIZER;
+
+    (void)module;
+    if (!find.is_on || find.depth > 0 || (is_call && find.is_inside) ||
+        (find.rule != RULE_NONE && find.rule != rule)) {
+        Py_RETURN_FALSE;
+    }
+    if (!find.is_open && begin_step(rule) < 0) {
+        return NULL;
+    }
+    if (!is_call) {
+        phase_to("graph", ug_impl_now_ns());
+    }
+    Py_RETURN_TRUE;
+}
+
+// (graph, what it has)
+static PyObject *graph_ends(PyObject *module, PyObject *args)
+{
+    PyObject *graph, *type;
+    int is_call, rc;
+    bool is_over;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O(Op):find_graph_ends", &graph, &type, &is_call)) {
+        return NULL;
+    }
+    if (!find.is_on || !find.is_open || find.rule != (is_call ? RULE_MODULE : RULE_OPTIMIZER)) {
+        Py_RETURN_NONE;
+    }
+    is_over = part_ended(graph, type, " in a CUDA graph");
+    rc = !is_call ? round_ends(is_over) : is_over ? end_step() : 0;
+    if (rc < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 // The class torch.nn.Module itself, or one that has just been made from it.
@@ -683,6 +775,10 @@ static PyMethodDef functions[] = {
     {"find_function_begins", function_begins, METH_O, "find_function_begins(name): a step begins."},
     {"find_function_ends", function_ends, METH_NOARGS, "find_function_ends()"},
     {"find_backward", backward, METH_O, "find_backward(begins)"},
+    {"find_capture_begins", capture_begins, METH_NOARGS, "find_capture_begins(): what this thread does now is not run."},
+    {"find_capture_ends", capture_ends, METH_NOARGS, "find_capture_ends(): what of a step the graph has, or None."},
+    {"find_graph_begins", graph_begins, METH_O, "find_graph_begins(what it has): is its replay a part of a step?"},
+    {"find_graph_ends", graph_ends, METH_VARARGS, "find_graph_ends(graph, what it has)"},
     {"find_modules", modules, METH_O,
      "find_modules(type): calls of its objects are looked at. False: this interpreter's types are not known."},
     {NULL, NULL, 0, NULL},

@@ -10,7 +10,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # What is looked at once it has been imported; upgate/_find.py has a function for each.
 _MODULES = {"torch.optim.optimizer", "torch.nn.modules.module", "torch.autograd", "torch.amp.grad_scaler",
-            "torch.cuda.amp.grad_scaler", "jax", "keras.src.optimizers.base_optimizer"}
+            "torch.cuda.amp.grad_scaler", "torch.cuda.graphs", "jax", "keras.src.optimizers.base_optimizer"}
 
 
 class _Finder:

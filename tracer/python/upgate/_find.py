@@ -64,8 +64,6 @@ def _optimizer_ends(optimizer, args, kwargs):
         _core.find_optimizer_ends(optimizer)
 
 
-
-
 def _wrap_step(cls):
     """step() of a class of optimizers, before torch 2.0."""
     step = cls.step
@@ -126,6 +124,34 @@ def _module(module):
         _core.find_modules(cls)
 
     base.__init_subclass__ = classmethod(__init_subclass__)
+
+
+def _graphs(module):
+    """torch.cuda.graphs. A graph in which a step of an optimizer was captured makes it at each replay; so does one of a model's call."""
+    graph = module.CUDAGraph
+    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+    @functools.wraps(begin)
+    def capture_begin(self, *args, **kwargs):
+        result = begin(self, *args, **kwargs)
+        _core.find_capture_begins()
+        return result
+
+    @functools.wraps(end)
+    def capture_end(self, *args, **kwargs):
+        self._upgate_captured = _core.find_capture_ends()
+        return end(self, *args, **kwargs)
+
+    @functools.wraps(replay)
+    def replays(self, *args, **kwargs):
+        captured = getattr(self, "_upgate_captured", None)
+        if captured is None or not _core.find_graph_begins(captured):
+            return replay(self, *args, **kwargs)
+        result = replay(self, *args, **kwargs)
+        _core.find_graph_ends(self, captured)
+        return result
+
+    graph.capture_begin, graph.capture_end, graph.replay = capture_begin, capture_end, replays
 
 
 def _keras(module):
@@ -200,6 +226,7 @@ _FOUND = {
     "torch.cuda.amp.grad_scaler": _grad_scaler,
     "torch.autograd": _autograd,
     "torch.nn.modules.module": _module,
+    "torch.cuda.graphs": _graphs,
     "keras.src.optimizers.base_optimizer": _keras,
     "jax": _jax,
 }

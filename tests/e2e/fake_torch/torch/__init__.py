@@ -17,4 +17,4 @@ class no_grad:
         _gradients.pop()
 
 
-from torch import autograd, nn, optim  # noqa: E402,F401
+from torch import autograd, cuda, nn, optim  # noqa: E402,F401
