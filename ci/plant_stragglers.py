@@ -19,7 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("UPGATE_BUILD") or os.path.join(ROOT, "build", "release")
 UPGATE = os.path.join(BUILD, "upgate")
 PLANTS = os.path.join(ROOT, "reference_models", "plants")
-PYTHON = os.path.join(ROOT, "envs", "candidate", "bin", "python")
+PYTHON = os.environ.get("UPGATE_PLANTS_PYTHON") or os.path.join(ROOT, "envs", "candidate", "bin", "python")
 
 WINDOW_S, START_S, COMMAND_S = 8.0, 240, 120
 LATE_LEAST = 0.01  # of a step: a plant that costs less has not worked here, and is no question

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Regressions of 0, 3 and 5 % planted in each step of unchanged programs (train.py: one process; gloo under torchrun; NCCL
-on two GPUs), judged by the steps that are found and by step calls: the same verdict, the same ratio? All at the same
-time, each pinned to two CPUs of its own.
+"""Regressions of 0, 3 and 5 % planted in each step of unchanged programs (train.py: one process; gloo under torchrun; NCCL on two GPUs;
+serve.py: an inference server), judged by the steps that are found and by step calls. All at the same time, each pinned to two CPUs
+of its own, and on GPUs of its own. Both must come to the same verdict, by ratios within 1 %, and fail nothing that is equal.
 
-    python3 ci/bench/found/judge.py UPGATE PYTHON OUT [PAIRS]
-"""
+    python3 ci/bench/found/judge.py UPGATE PYTHON OUT [PAIRS [PART OF A NAME…]]
+
+Exit 0: all of it held; 1: not."""
 
 import json
 import os
@@ -16,68 +17,106 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORK = 1000
+RATIO_MAX = 0.01  # between the two ratios
 
 
-def plan(python, cpus, pairs, plant, calls, command, candidate=()):
-    side = {"python": python}
+def plan(case, python, cpus, gpus, pairs):
+    sides = [{"name": name, "python": python,
+              "env": {"WORK": str(work), "CALLS": case["calls"], "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}}
+             for name, work in (("old", WORK), ("new", round(WORK * (1 + case["plant"]))))]
     return {
-        "baseline": dict(side, name="old", env={"WORK": str(WORK), "CALLS": calls}),
-        "candidate": dict(side, name="new", env={"WORK": str(round(WORK * (1 + plant))), "CALLS": calls}),
-        "workloads": [{"name": "train", "command": command}],
+        "baseline": sides[0],
+        "candidate": sides[1],
+        "workloads": [{"name": "train", "command": case["command"]}],
         "schedule": {"looks": [pairs], "traced_launches": 0, "timeout": "3min", "cpus": cpus},
-        "gate": {"parity": {"rule": "off"}, "calibrate": "require"},
+        # Seven pairs can decide at 1 %, five at 5 %.
+        "gate": {"alpha": 0.01 if pairs >= 7 else 0.05, "parity": {"rule": "off"}, "calibrate": "require"},
     }
 
 
 def cases(gpus):
-    train = os.path.join(HERE, "train.py")
+    train, serve = (os.path.join(HERE, name) for name in ("train.py", "serve.py"))
     run = ["{python}", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", train]
-    for plant in (0, 0.03, 0.05):
-        for calls in ("0", "1"):
-            way = "calls" if calls == "1" else "found"
-            yield "one process, %d %%, %s" % (100 * plant, way), plant, calls, ["{python}", train]
-            if plant != 0.05:
-                yield "gloo, 2 ranks, %d %%, %s" % (100 * plant, way), plant, calls, run + ["--steps", "100"]
-            if gpus >= 2 and plant != 0.03:
-                yield "NCCL, 2 GPUs, %d %%, %s" % (100 * plant, way), plant, calls, run + ["--device", "cuda"]
+    programs = [("one process", ["{python}", train], 0, (0, 0.03, 0.05)), ("gloo, 2 ranks", run + ["--steps", "100"], 0, (0, 0.03)),
+                ("a server", ["{python}", serve], 0, (0, 0.03))]
+    if gpus >= 1:
+        programs += [("one process, GPU", ["{python}", train, "--device", "cuda"], 1, (0, 0.03)),
+                     ("a server, GPU", ["{python}", serve, "--device", "cuda"], 1, (0.03,))]
+    if gpus >= 2:
+        programs.insert(0, ("NCCL, 2 GPUs", run + ["--device", "cuda"], 2, (0, 0.03)))
+    for name, command, needs, plants in programs:
+        for plant in plants:
+            for calls in "01":
+                yield {"name": "%s, %d %%" % (name, 100 * plant), "plant": plant, "calls": calls, "command": command, "gpus": needs}
+
+
+def start(case, upgate, python, path, cpus, gpus, pairs):
+    case.update(path=path, cpus=cpus, on=gpus)
+    with open(path + ".json", "w") as file:
+        json.dump(plan(case, python, ",".join(map(str, cpus)), gpus, pairs), file)
+    with open(path + ".txt", "w") as text:
+        case["process"] = subprocess.Popen([upgate, "ab", path + ".json", "-q", "-o", path + ".db"], stdout=text, stderr=subprocess.STDOUT)
+
+
+def result(case):
+    """(ratio, verdict) of the step time; None, with what upgate printed, where there is none."""
+    way = "calls" if case["calls"] == "1" else "found"
+    try:
+        db = sqlite3.connect(case["path"] + ".db")
+        ratio, low, high, verdict, step_ns = db.execute(
+            "SELECT ratio, ci_lower, ci_upper, verdict, median_a FROM cell WHERE metric = 'step_time'").fetchone()
+        note = db.execute("SELECT note FROM workload").fetchone()[0]
+        print("%-24s %s exit %d  step %8.3f ms  %+6.2f %% (%+.2f to %+.2f)  %-12s %s" % (
+            case["name"], way, case["process"].returncode, step_ns / 1e6, 100 * (ratio - 1), 100 * (low - 1), 100 * (high - 1), verdict,
+            note or ""))
+        return ratio, verdict
+    except (sqlite3.Error, TypeError) as error:
+        print("%-24s %s exit %d  %s\n%s" % (case["name"], way, case["process"].returncode, error, open(case["path"] + ".txt").read()[-600:]))
+        return None
+
+
+def compare(plant, found, calls):
+    if found is None or calls is None:
+        return "no step time"
+    wrong = []
+    if found[1] != calls[1]:
+        wrong.append("verdicts differ")
+    if abs(found[0] / calls[0] - 1) > RATIO_MAX:
+        wrong.append("ratios differ by %.2f %%" % (100 * abs(found[0] / calls[0] - 1)))
+    if not plant and found[1] == "fail":
+        wrong.append("equal sides failed")
+    return ", ".join(wrong)
 
 
 def main():
     upgate, python, out = sys.argv[1:4]
     pairs = int(sys.argv[4]) if len(sys.argv) > 4 else 7
-    gpus = int(subprocess.run([python, "-c", "import torch; print(torch.cuda.device_count())"], stdout=subprocess.PIPE,
-                              check=True).stdout)
+    gpus = int(subprocess.run([python, "-c", "import torch; print(torch.cuda.device_count())"], stdout=subprocess.PIPE, check=True).stdout)
+    os.makedirs(out, exist_ok=True)
+    queue = [case for case in cases(gpus) if not sys.argv[5:] or any(word in case["name"] for word in sys.argv[5:])]
     cpus = sorted(os.sched_getaffinity(0))
-    running, queue, done = {}, list(enumerate(cases(gpus))), []
-    free = [cpus[i:i + 2] for i in range(0, len(cpus) - 1, 2)]
+    free, free_gpus, running, done = [cpus[i:i + 2] for i in range(0, len(cpus) - 1, 2)], list(range(gpus)), [], []
     while queue or running:
-        while queue and free:
-            index, (name, plant, calls, command) = queue.pop(0)
-            pair = free.pop(0)
-            path = os.path.join(out, "case%d" % index)
-            with open(path + ".json", "w") as file:
-                json.dump(plan(python, ",".join(map(str, pair)), pairs, plant, calls, command), file)
-            with open(path + ".txt", "w") as text:
-                process = subprocess.Popen([upgate, "ab", path + ".json", "-q", "-o", path + ".db"], stdout=text,
-                                           stderr=subprocess.STDOUT)
-            running[process] = (name, path, pair)
+        for case in list(queue):
+            if free and case["gpus"] <= len(free_gpus):
+                queue.remove(case)
+                on = [free_gpus.pop() for _ in range(case["gpus"])]
+                start(case, upgate, python, os.path.join(out, "case%d" % (len(done) + len(running))), free.pop(), on, pairs)
+                running.append(case)
         time.sleep(0.1)
-        for process in [process for process in running if process.poll() is not None]:
-            name, path, pair = running.pop(process)
-            free.append(pair)
-            done.append((name, process.returncode, path))
-    for name, code, path in sorted(done, key=lambda case: case[0]):
-        try:
-            db = sqlite3.connect(path + ".db")
-            row = db.execute("SELECT ratio, ci_lower, ci_upper, verdict, median_a FROM cell WHERE metric = 'step_time'"
-                             ).fetchone()
-            note = db.execute("SELECT note FROM workload").fetchone()[0]
-            started = db.execute("SELECT median_a FROM cell WHERE metric = 'startup_time'").fetchone()
-            print("%-36s exit %d  step %8.3f ms  %+6.2f %% (%+.2f to %+.2f)  %-12s start-up %5.2f s  %s" % (
-                name, code, row[4] / 1e6, 100 * (row[0] - 1), 100 * (row[1] - 1), 100 * (row[2] - 1), row[3],
-                started[0] / 1e9, note), flush=True)
-        except (sqlite3.Error, TypeError, IndexError) as error:
-            print("%-36s exit %d  %s\n%s" % (name, code, error, open(path + ".txt").read()[-600:]), flush=True)
+        for case in [case for case in running if case["process"].poll() is not None]:
+            running.remove(case)
+            free.append(case["cpus"])
+            free_gpus.extend(case["on"])
+            done.append(case)
+    failed = 0
+    for case in sorted((case for case in done if case["calls"] == "0"), key=lambda case: case["name"]):
+        other = next(one for one in done if one["calls"] == "1" and one["name"] == case["name"])
+        wrong = compare(case["plant"], result(case), result(other))
+        print("%-24s %s" % ("", "FAILED: " + wrong if wrong else "ok"), flush=True)
+        failed += bool(wrong)
+    print("%d of %d as by step calls" % (len(done) // 2 - failed, len(done) // 2))
+    sys.exit(bool(failed) or not done)
 
 
 if __name__ == "__main__":

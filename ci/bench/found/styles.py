@@ -4,7 +4,8 @@
 under step_host, without a step call; its own count stands beside what was found. The libraries are those of PYTHON:
 
     python3 ci/bench/found/styles.py BUILD PYTHON [STYLE...]
-"""
+
+Exit 1: another number was found, where any was."""
 
 import json
 import os
@@ -50,6 +51,136 @@ def run_compiled():
     for x, y in torch_loader():
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(compiled(x), y).backward()
+        optimizer.step()
+    return N
+
+
+def run_accumulation():
+    import torch
+
+    model = torch_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i, (x, y) in enumerate(torch_loader()):
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        if i % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    return N // 3
+
+
+def run_amp():
+    """Every fifth step is skipped for Inf."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = torch_model().to(device)
+    optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler(device, init_scale=4.0)
+    for i, (x, y) in enumerate(torch_loader()):
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16):
+            loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))
+        scaler.scale(loss * (float("inf") if i % 5 == 4 else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return N
+
+
+def run_gan():
+    import torch
+
+    generator, critic = torch_model(), torch.nn.Linear(1, 1)
+    of_generator, of_critic = torch.optim.Adam(generator.parameters()), torch.optim.Adam(critic.parameters())
+    for x, y in torch_loader():
+        with torch.no_grad():
+            drawn = generator(x)
+        of_critic.zero_grad()
+        (critic(drawn) - critic(y)).mean().backward()
+        of_critic.step()
+        of_generator.zero_grad()
+        critic(generator(x)).mean().backward()
+        of_generator.step()
+    return N
+
+
+def run_graph():
+    """A whole step, captured as PyTorch's manual has it."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    model, x, y = torch_model().cuda(), torch.randn(4, 8, device="cuda"), torch.randn(4, 1, device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(11):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    optimizer.zero_grad(set_to_none=True)
+    with torch.cuda.graph(graph):
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    for batch, target in torch_loader():
+        x.copy_(batch)
+        y.copy_(target)
+        graph.replay()
+    torch.cuda.synchronize()
+    return 11 + N
+
+
+def run_graph_inference():
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    model, x = torch_model().cuda().eval(), torch.randn(4, 8, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            model(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            model(x)
+        for _ in range(N):
+            graph.replay()
+    torch.cuda.synchronize()
+    return 3 + N
+
+
+def run_graphed_callables():
+    """Forward and backward are replayed, the optimizer runs eagerly. Three calls make it ready, before there is an optimizer."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    model = torch.cuda.make_graphed_callables(torch_model().cuda(), (torch.randn(4, 8, device="cuda"),))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for x, y in torch_loader():
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x.cuda()), y.cuda()).backward()
+        optimizer.step()
+    return 3 + N
+
+
+def run_reduce_overhead():
+    """torch.compile's own CUDA graphs."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    model = torch_model().cuda()
+    compiled = torch.compile(model, mode="reduce-overhead")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for x, y in torch_loader():
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(compiled(x.cuda()), y.cuda()).backward()
         optimizer.step()
     return N
 
@@ -203,7 +334,9 @@ def found(build, python, style):
     said = {line["name"]: bytes.fromhex(line["hex"]).decode() for line in lines if line.get("kind") == "bytes"}
     made = [line.split()[1] for line in done.stderr.splitlines() if line.startswith("MADE ")]
     steps = [line["step"] for line in lines if line.get("kind") == "step"]
-    return (made[0] if made else "failed: " + done.stderr[-300:], max(steps) + 1 if steps else 0,
+    if made and made[0] == "None":
+        return "skipped", 0, "no GPU", time.monotonic() - begin
+    return (int(made[0]) if made else "failed: " + done.stderr[-300:], max(steps) + 1 if steps else 0,
             said.get("steps_found", said.get("steps_from", "none")), time.monotonic() - begin)
 
 
@@ -212,13 +345,17 @@ def main():
         # The count of the steps by the program itself, on stderr: stdout is the harness's.
         stdout = os.dup(1)
         os.dup2(2, 1)
-        print("MADE %d" % globals()["run_" + sys.argv[2]](), file=sys.stderr, flush=True)
+        print("MADE %s" % globals()["run_" + sys.argv[2]](), file=sys.stderr, flush=True)
         os.dup2(stdout, 1)
         return
     styles = sys.argv[3:] or [name[4:] for name in globals() if name.startswith("run_")]
+    wrong = 0
     for style in styles:
         made, count, said, seconds = found(sys.argv[1], sys.argv[2], style)
-        print("%-14s made %-6s found %-6s %-40s %5.1f s" % (style, made, count, said, seconds), flush=True)
+        is_right = made in (count, "skipped") or (count == 0 and said == "none" and isinstance(made, int))
+        wrong += not is_right
+        print("%-18s made %-7s found %-6s %-48s %5.1f s %s" % (style, made, count, said, seconds, "" if is_right else "WRONG"), flush=True)
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":
