@@ -203,7 +203,7 @@ def run(job, kind, size, seed, keep=None):
     answer = answers()["kinds"][kind]
     rank = job.isolated if job.isolated is not None else seed % job.ranks
     result = {"kind": kind, "size": size, "ranks": job.ranks, "seed": seed, "rank": rank, "rank_is": FAILED, "cause_is": None, "named": [],
-              "what": None, "busy": None}
+              "what": None, "busy": None, "machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")}
     try:
         await_quiet(job)
         with Undo() as undo:
@@ -285,7 +285,13 @@ compared with [stragglers.json](../reference_models/plants/stragglers.json). `wa
 for this one, as a share of a step (of the network: how long the transfer took). The rank is right when it is the only one named; the cause when function, file and
 the culprit's process are those of the answer. `others` is the share of the CPUs that was taken by neither the job nor the recorder: it makes ranks late as well. Runs in which the plant cost less than {least:.0f} % of a step are no question.
 
-Made by `{command}`, {date}, on {machine}.
+{sections}
+Not planted:
+
+{absent}
+"""
+
+SECTION = """Made by `{command}`, {date}, on {machine}.
 
 {summary}
 
@@ -310,17 +316,30 @@ def rows(results):
                     "-" if is_clean(kind) else sum(r["rank_is"] == RIGHT and r["cause_is"] == RIGHT for r in runs), said(runs[-1]).replace("|", " "))
 
 
-def page(results):
+def machine():
+    return "%d CPUs, Linux %s" % (os.cpu_count(), os.uname().release)
+
+
+def command_of(results):
     there = {r["kind"] for r in results}
     names = "--all" if there == set(answers()["kinds"]) else " ".join(sorted(there))
-    words = "ci/plants --stragglers %s --ranks %s" % (names, ",".join(map(str, sorted({r["ranks"] for r in results}))))
-    lines = ["- %s: %s" % one for one in answers()["absent"].items()]
-    for verdict in (QUIET, SKIPPED, FAILED):
-        lines += ["- %s %s, %d ranks, %s: %s" % (r["kind"], r["size"], r["ranks"], verdict, r["what"] or "%.1f %% of a step" % (100 * r["late"]))
-                  for r in results if r["rank_is"] == verdict]
-    return PAGE.format(command=words, window=WINDOW_S, least=100 * LATE_LEAST, date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-                       machine="%d CPUs, Linux %s" % (os.cpu_count(), os.uname().release), summary=summary(results).replace("\n", "\n\n"), rows="\n".join(rows(results)),
-                       absent="\nNot in the table:\n\n%s\n" % "\n".join(lines))
+    return "ci/plants --stragglers %s --ranks %s" % (names, ",".join(map(str, sorted({r["ranks"] for r in results}))))
+
+
+def section(results):
+    """Of the runs of one machine."""
+    lines = ["- %s %s, %d ranks, %s: %s" % (r["kind"], r["size"], r["ranks"], verdict, r["what"] or "%.1f %% of a step" % (100 * r["late"]))
+             for verdict in (QUIET, SKIPPED, FAILED) for r in results if r["rank_is"] == verdict]
+    return SECTION.format(command=command_of(results), date=results[-1]["date"], machine=results[-1]["machine"],
+                          summary=summary(results).replace("\n", "\n\n"), rows="\n".join(rows(results)),
+                          absent="\nNot in the table:\n\n%s\n" % "\n".join(lines) if lines else "")
+
+
+def page(results):
+    machines = list(dict.fromkeys(r["machine"] for r in results))
+    return PAGE.format(command="ci/plants --stragglers", window=WINDOW_S, least=100 * LATE_LEAST,
+                       sections="\n".join(section([r for r in results if r["machine"] == one]) for one in machines),
+                       absent="\n".join("- %s: %s" % one for one in answers()["absent"].items()))
 
 
 def lacks():
