@@ -613,7 +613,7 @@ void launch_resume(struct launch *launch)
     }
     launch->unstopped_cpu_ns = -1;
     launch->unlooked = false;
-    launch->active_since_ns = clock_monotonic_ns();
+    launch->active_since_ns = launch->resumed_ns = clock_monotonic_ns();
     if (launch->held_only && launch->held_from_ns >= 0)
         launch->held_cpu_ns += tree_cpu_ns(launch->tree) - launch->held_from_ns;
     launch->held_from_ns = -1;

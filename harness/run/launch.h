@@ -94,6 +94,7 @@ struct launch {
     int64_t started_ns, ended_ns;
     int64_t active_ns;       // so far, without the turn that is going on
     int64_t active_since_ns; // 0 = frozen or held
+    int64_t resumed_ns;      // when its last turn began; 0 = it was never stopped
     int64_t freeze_count, freeze_ns; // cost of the turns: time spent in freeze and thaw,
     int64_t machine_read_ns;         // and in readings of the machine
     int64_t overlap_ns;              // CPU time it used in turns of the other side, not having stopped yet

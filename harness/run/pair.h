@@ -96,7 +96,7 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
 // The rule by which the steps of both sides were found, NULL: none were, or (*ret_why, which the caller frees) there is
 // none that holds for both.
 const char *pair_rule(const struct pair_spec *spec, const struct pair *pair, char **ret_why);
-// Steps that were found, of a warm-up say, and then most of the launch outside of any: what it took behind the last one.
+// Steps that were found, of a warm-up say, and then most of what the launch was active for, in none: what it took behind the last one.
 bool pair_steps_end_early(const struct pair *pair, int side, int64_t *ret_behind_ns);
 void pair_free(struct launch_env *env, struct pair *pair);
 

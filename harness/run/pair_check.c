@@ -118,17 +118,11 @@ bool pair_steps_end_early(const struct pair *pair, int side, int64_t *ret_behind
 {
     const struct samples *samples = &pair->samples[side];
     const struct launch *launch = pair->launches[side];
-    int64_t before_ns = 0, within_ns = 0, last_ns = 0;
-    for (size_t i = 0; i < samples->step_count; i++) {
-        const struct samples_step *step = &samples->steps[i];
-        if (step->slot != samples->steps[0].slot)
-            continue;
-        before_ns = within_ns ? before_ns : step->begin_ns - launch->started_ns;
-        within_ns += step->end_ns - step->begin_ns;
-        last_ns = step->end_ns;
-    }
-    *ret_behind_ns = last_ns ? launch->ended_ns - last_ns : 0;
-    return *ret_behind_ns > before_ns + within_ns && *ret_behind_ns > PAIR_BEHIND_NS;
+    int64_t last_ns = launch->resumed_ns; // it may have stood at its last gate while the other side had its end
+    for (size_t i = 0; i < samples->step_count; i++)
+        last_ns = samples->steps[i].end_ns > last_ns ? samples->steps[i].end_ns : last_ns;
+    *ret_behind_ns = launch->ended_ns - last_ns;
+    return samples->step_count && *ret_behind_ns > PAIR_BEHIND_NS && 2 * *ret_behind_ns > launch->active_ns;
 }
 
 // Of its job, as its processes say.
@@ -148,8 +142,9 @@ void pair_check_rules(const struct pair_spec *spec, struct pair *pair)
     if (pair_rule(spec, pair, &why) && pair->launches[0] && pair->launches[1]) {
         uint32_t ranks[2] = {pair_found_ranks(pair->launches[0]), pair_found_ranks(pair->launches[1])};
         if (ranks[0] != ranks[1])
-            why = xasprintf("%u rank%s on side '%s', %u on side '%s'", ranks[0], ranks[0] == 1 ? "" : "s", spec->plan->sides[0].name, ranks[1],
-                            spec->plan->sides[1].name);
+            why = xasprintf("side '%s' has %u ranks, side '%s' %s", spec->plan->sides[ranks[1] > ranks[0]].name,
+                            ranks[1] > ranks[0] ? ranks[1] : ranks[0], spec->plan->sides[ranks[1] <= ranks[0]].name,
+                            ranks[0] > 1 && ranks[1] > 1 ? "fewer" : "one, or tells none");
     }
     if (!why)
         return;

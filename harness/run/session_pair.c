@@ -25,6 +25,7 @@ enum {
     SESSION_OUTPUT_BYTES = 16384, // of the output in which words of memory are looked for: a traceback of some frames
     SESSION_CONFIRM_SEED = 1000,
     SESSION_FOUND_STEPS_MIN = 10, // the first 5 are the warm-up
+    SESSION_FOUND_STEPS_MAX = 1 << 20, // so many are marked, then the program runs on (tracer/python/_find.c)
     SESSION_RATE_STEPS_MIN = 40, // of the launch that finds the baseline's capacity
     SESSION_RATE_STEPS_MAX = 400
 };
@@ -231,10 +232,12 @@ static bool session_learn_steps(const struct session *session, struct session_wo
     }
     int64_t behind_ns;
     for (int side = 0; side < PLAN_SIDES && may_fall_back && !workload->plan->step; side++)
-        if (pair_steps_end_early(pair, side, &behind_ns)) {
+        if (steps[side] < SESSION_FOUND_STEPS_MAX && pair_steps_end_early(pair, side, &behind_ns)) {
             session_no_steps(session, workload);
-            *note = xasprintf("%s: the last of %lld is over %.1f s before the end on side '%s', so most of the work is in none: %s", found,
-                              (long long)steps[side], (double)behind_ns / 1e9, spec->plan->sides[side].name, session_total_time(session));
+            *note = xasprintf("%s%s%s: the last of %lld is over %.1f s before the end on side '%s', so most of the work is in none: %s",
+                              before ? before : "", before ? "; " : "", found, (long long)steps[side], (double)behind_ns / 1e9,
+                              spec->plan->sides[side].name,
+                              workload->interleave == PLAN_INTERLEAVE_LAUNCHES ? "judged on total time" : session_total_time(session));
             free(before);
             return true;
         }

@@ -52,15 +52,22 @@ static struct {
     unsigned root_count;
     bool evaluates; // since the last step a model that trains was only evaluated
     bool is_inside; // a thread is inside an outermost call
+    bool replays;   // a graph has made a part of a step
     char names[NAMES_BYTES];
 } find;
 
 static PyTypeObject *module_type;
 static ternaryfunc original;   // what every class of modules had in the slot
 static __thread bool is_nested; // this thread is inside an outermost call
-static __thread bool is_capturing;     // this thread captures a CUDA graph,
-static __thread PyObject *captured;    // in which the step of an optimizer of this class has ended (held),
-static __thread bool captured_is_call; // or the outermost call of a model of this class
+static __thread bool is_capturing; // this thread captures a CUDA graph,
+static __thread struct {           // in which these have ended
+    PyObject *type; // the class of the last, held; NULL: none
+    bool is_call;   // they are models that were called, not optimizers
+    bool repeats;   // one of them several times
+    unsigned depth; // optimizers that are under way there: some call others
+    unsigned count;
+    const void *keys[CYCLE_KEYS_MAX]; // compared only: they may be gone
+} captured;
 
 // ---- what is told ----
 
@@ -93,8 +100,8 @@ void find_gives_way(void)
     }
 }
 
-// named: the class of an optimizer or a model, or a jitted function; where: "", or what it is replayed from.
-static void add_name(PyObject *named, const char *where)
+// named: the class of an optimizer or a model, or a jitted function.
+static void add_name(PyObject *named)
 {
     PyObject *name = PyObject_GetAttrString(named, "__name__"), *bytes = NULL;
     size_t length;
@@ -107,8 +114,8 @@ static void add_name(PyObject *named, const char *where)
         bytes = PyUnicode_AsEncodedString(name, "utf-8", "replace");
     }
     if (bytes != NULL && strstr(find.names, PyBytes_AsString(bytes)) == NULL) {
-        snprintf(find.names + length, sizeof(find.names) - length, "%s%s%s",
-                 length > 0 ? ", " : rule_words[find.rule], PyBytes_AsString(bytes), where);
+        snprintf(find.names + length, sizeof(find.names) - length, "%s%s",
+                 length > 0 ? ", " : rule_words[find.rule], PyBytes_AsString(bytes));
         tell("steps_found", find.names);
     }
     PyErr_Clear();
@@ -214,13 +221,13 @@ static int end_step(void)
 }
 
 // `key` has done its part of a round, whose last one this may be.
-static bool part_ended(PyObject *key, PyObject *named, const char *where)
+static bool part_ended(const void *key, PyObject *named)
 {
     bool is_over = cycle_ended(&find.cycle, key);
 
     if (find.cycle.changed) {
         find.cycle.changed = false;
-        add_name(named, where);
+        add_name(named);
     }
     return is_over;
 }
@@ -235,6 +242,7 @@ static void forget(void)
     find.gave_way = gave_way;
     find.trains = trains;
     is_nested = is_capturing = false;
+    memset(&captured, 0, sizeof(captured)); // without a reference less: this is no place for objects
 }
 
 // ---- training ----
@@ -242,7 +250,11 @@ static void forget(void)
 // 0; -1: a signal handler raised.
 static int optimizer_enter(PyObject *optimizer)
 {
-    if (is_capturing || (find.rule != RULE_NONE && find.rule != RULE_OPTIMIZER)) {
+    if (is_capturing) {
+        captured.depth++;
+        return 0;
+    }
+    if (find.rule != RULE_NONE && find.rule != RULE_OPTIMIZER) {
         return 0;
     }
     for (unsigned i = 0; i < find.depth; i++) {
@@ -277,18 +289,32 @@ static int round_ends(bool is_over)
     return 0;
 }
 
-static void capture_has(PyObject *object, bool is_call)
+// `key`, of this class, is in the graph that this thread captures.
+static void capture_add(const void *key, PyObject *type, bool is_call)
 {
-    Py_XDECREF(captured);
-    captured = (PyObject *)Py_TYPE(object);
-    Py_INCREF(captured);
-    captured_is_call = is_call;
+    for (unsigned i = 0; i < captured.count; i++) {
+        if (captured.keys[i] == key) {
+            captured.repeats = true;
+            return;
+        }
+    }
+    if (captured.count == CYCLE_KEYS_MAX || (captured.type != NULL && captured.is_call != is_call)) {
+        return;
+    }
+    captured.keys[captured.count++] = key;
+    captured.is_call = is_call;
+    Py_INCREF(type);
+    Py_XDECREF(captured.type);
+    captured.type = type;
 }
 
 static int optimizer_leave(PyObject *optimizer)
 {
     if (is_capturing) {
-        capture_has(optimizer, false);
+        captured.depth -= captured.depth > 0 ? 1 : 0;
+        if (captured.depth == 0) {
+            capture_add(optimizer, (PyObject *)Py_TYPE(optimizer), false);
+        }
         return 0;
     }
     if (find.depth > 0) {
@@ -300,7 +326,7 @@ static int optimizer_leave(PyObject *optimizer)
     if (find.depth > 0 || !find.is_open || find.rule != RULE_OPTIMIZER) {
         return 0;
     }
-    return round_ends(part_ended(optimizer, (PyObject *)Py_TYPE(optimizer), ""));
+    return round_ends(part_ended(optimizer, (PyObject *)Py_TYPE(optimizer)));
 }
 
 static PyObject *optimizer_begins(PyObject *module, PyObject *optimizer)
@@ -378,7 +404,7 @@ static PyObject *jit_ends(PyObject *module, PyObject *args)
     if (!find.is_on || !find.is_open) {
         Py_RETURN_NONE;
     }
-    is_over = part_ended(function, function, "");
+    is_over = part_ended(function, function);
     if (is_over) {
         core_awaits(result);
         rc = end_step();
@@ -543,6 +569,16 @@ static void root_add(const void *model)
     }
 }
 
+// What lay between two steps is in neither.
+static void evaluation_ends(uint64_t now_ns)
+{
+    if (find.evaluates) {
+        find.evaluates = false;
+        ug_step_state_v2.begin_ns = now_ns;
+        find.phase = NULL;
+    }
+}
+
 // An outermost call begins in a program that trains. -1: a signal handler raised.
 static int training_begins(PyObject *model)
 {
@@ -562,10 +598,8 @@ static int training_begins(PyObject *model)
     }
     root_add(model);
     now_ns = ug_impl_now_ns();
-    if (find.evaluates) { // between two steps
-        find.evaluates = false;
-        ug_step_state_v2.begin_ns = now_ns;
-        find.phase = NULL;
+    if (find.evaluates) {
+        evaluation_ends(now_ns);
     } else if (find.phase == NULL && find.depth == 0 && find.phase_ns > ug_step_state_v2.begin_ns) {
         find.phase = "data"; // of the next of several backward passes
     }
@@ -594,7 +628,7 @@ static int inference_ends(PyObject *model)
     if (!find.is_open || !root_known(model)) {
         return 0;
     }
-    return part_ended(model, (PyObject *)Py_TYPE(model), "") ? end_step() : 0;
+    return part_ended(model, (PyObject *)Py_TYPE(model)) ? end_step() : 0;
 }
 
 // 0; -1: a signal handler raised.
@@ -619,7 +653,9 @@ static PyObject *call_outermost(PyObject *self, PyObject *args, PyObject *kwargs
     }
     if (is_capturing) {
         if (infers && is_root(self)) {
-            capture_has(self, true);
+            capture_add(self, (PyObject *)Py_TYPE(self), true);
+        } else if (!infers && wants_gradients()) {
+            root_add(self); // so that its evaluation is known as such
         }
         return original(self, args, kwargs);
     }
@@ -658,41 +694,81 @@ static PyObject *call(PyObject *self, PyObject *args, PyObject *kwargs)
 
 // ---- CUDA graphs ----
 
+static void capture_clear(void)
+{
+    PyObject *type = captured.type;
+
+    memset(&captured, 0, sizeof(captured));
+    Py_XDECREF(type);
+}
+
 static PyObject *capture_begins(PyObject *module, PyObject *ignored)
 {
     (void)module;
     (void)ignored;
+    capture_clear();
     is_capturing = find.is_on;
     Py_RETURN_NONE;
 }
 
-// What of a step the graph has, for the two functions below: (class, whether it is a call), or None.
+// What of a step the graph has, for the two functions below: (class, whether it is a call, the keys), or None.
 static PyObject *capture_ends(PyObject *module, PyObject *ignored)
 {
-    PyObject *result;
+    PyObject *keys, *result = NULL;
 
     (void)module;
     (void)ignored;
     is_capturing = false;
-    if (captured == NULL) {
+    if (captured.repeats && find.is_on) {
+        give_up("!a CUDA graph with several steps");
+    }
+    if (captured.type == NULL || !find.is_on) {
+        capture_clear();
         Py_RETURN_NONE;
     }
-    result = PyTuple_Pack(2, captured, captured_is_call ? Py_True : Py_False);
-    Py_XDECREF(captured);
-    captured = NULL;
-    // Replays take the place of what was called until now.
-    memset(&find.cycle, 0, sizeof(find.cycle));
+    keys = PyBytes_FromStringAndSize((const char *)captured.keys, (Py_ssize_t)(captured.count * sizeof(captured.keys[0])));
+    if (keys != NULL) {
+        result = PyTuple_Pack(3, captured.type, captured.is_call ? Py_True : Py_False, keys);
+        Py_DECREF(keys);
+    }
+    capture_clear();
     return result;
+}
+
+// held: (class, whether it is a call, the keys) of a graph.
+static int graph_unpack(PyObject *held, PyObject **ret_type, int *ret_is_call, const void **ret_keys, unsigned *ret_count)
+{
+    PyObject *keys;
+    char *bytes;
+    Py_ssize_t length;
+
+    if (!PyArg_ParseTuple(held, "OpS", ret_type, ret_is_call, &keys) || PyBytes_AsStringAndSize(keys, &bytes, &length) < 0) {
+        return -1;
+    }
+    *ret_count = (unsigned)((size_t)length / sizeof(ret_keys[0]));
+    *ret_count = *ret_count < CYCLE_KEYS_MAX ? *ret_count : CYCLE_KEYS_MAX;
+    memcpy(ret_keys, bytes, *ret_count * sizeof(ret_keys[0]));
+    return 0;
 }
 
 // True: graph_ends() belongs to it.
 static PyObject *graph_begins(PyObject *module, PyObject *held)
 {
-    bool is_call = PyTuple_Check(held) && PyTuple_GetItem(held, 1) == Py_True;
-    enum rule rule = is_call ? RULE_MODULE : RULE_OPTIMIZER;
+    const void *keys[CYCLE_KEYS_MAX];
+    PyObject *type;
+    enum rule rule;
+    unsigned count;
+    int is_call;
 
     (void)module;
-    if (!find.is_on || find.depth > 0 || (is_call && find.is_inside) ||
+    if (graph_unpack(held, &type, &is_call, keys, &count) < 0) {
+        return NULL;
+    }
+    rule = is_call ? RULE_MODULE : RULE_OPTIMIZER;
+    for (unsigned i = 0; i < count && is_capturing; i++) {
+        capture_add(keys[i], type, is_call);
+    }
+    if (!find.is_on || is_capturing || find.depth > 0 || (is_call && (find.is_inside || find.trains)) ||
         (find.rule != RULE_NONE && find.rule != rule)) {
         Py_RETURN_FALSE;
     }
@@ -700,26 +776,38 @@ static PyObject *graph_begins(PyObject *module, PyObject *held)
         return NULL;
     }
     if (!is_call) {
+        evaluation_ends(ug_impl_now_ns());
         phase_to("graph", ug_impl_now_ns());
     }
     Py_RETURN_TRUE;
 }
 
-// (graph, what it has)
-static PyObject *graph_ends(PyObject *module, PyObject *args)
+// What the graph has was done by its replay, as if it had been called.
+static PyObject *graph_ends(PyObject *module, PyObject *held)
 {
-    PyObject *graph, *type;
+    const void *keys[CYCLE_KEYS_MAX];
+    PyObject *type;
+    bool is_over = false;
+    unsigned count;
     int is_call, rc;
-    bool is_over;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "O(Op):find_graph_ends", &graph, &type, &is_call)) {
+    if (graph_unpack(held, &type, &is_call, keys, &count) < 0) {
         return NULL;
     }
     if (!find.is_on || !find.is_open || find.rule != (is_call ? RULE_MODULE : RULE_OPTIMIZER)) {
         Py_RETURN_NONE;
     }
-    is_over = part_ended(graph, type, " in a CUDA graph");
+    for (unsigned i = 0; i < count; i++) {
+        is_over = part_ended(keys[i], type) || is_over;
+    }
+    if (!find.replays) {
+        size_t length = strlen(find.names);
+
+        find.replays = true;
+        snprintf(find.names + length, sizeof(find.names) - length, " in a CUDA graph");
+        tell("steps_found", find.names);
+    }
     rc = !is_call ? round_ends(is_over) : is_over ? end_step() : 0;
     if (rc < 0) {
         return NULL;
@@ -778,7 +866,7 @@ static PyMethodDef functions[] = {
     {"find_capture_begins", capture_begins, METH_NOARGS, "find_capture_begins(): what this thread does now is not run."},
     {"find_capture_ends", capture_ends, METH_NOARGS, "find_capture_ends(): what of a step the graph has, or None."},
     {"find_graph_begins", graph_begins, METH_O, "find_graph_begins(what it has): is its replay a part of a step?"},
-    {"find_graph_ends", graph_ends, METH_VARARGS, "find_graph_ends(graph, what it has)"},
+    {"find_graph_ends", graph_ends, METH_O, "find_graph_ends(what it has): here the program may be held."},
     {"find_modules", modules, METH_O,
      "find_modules(type): calls of its objects are looked at. False: this interpreter's types are not known."},
     {NULL, NULL, 0, NULL},

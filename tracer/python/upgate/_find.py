@@ -148,7 +148,7 @@ def _graphs(module):
         if captured is None or not _core.find_graph_begins(captured):
             return replay(self, *args, **kwargs)
         result = replay(self, *args, **kwargs)
-        _core.find_graph_ends(self, captured)
+        _core.find_graph_ends(captured)
         return result
 
     graph.capture_begin, graph.capture_end, graph.replay = capture_begin, capture_end, replays
