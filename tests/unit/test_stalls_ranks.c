@@ -361,6 +361,48 @@ TEST(a_rank_whose_messages_come_late)
     story_close(&job.story);
 }
 
+// A veth that tc tbf slows down to 100 Mbit/s: what rank 1 sends takes 2.6 ms to the half of the collective, 5.2 ms to its end.
+TEST(a_slow_link_of_a_rank_that_comes_before_or_after_the_other)
+{
+    struct job job;
+    job_open(&job, 2, 2);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, came[] = {at + 10 + 2 * job_random(&job), at + 10 + 2 * job_random(&job)};
+        double both = came[0] > came[1] ? came[0] : came[1];
+        for (int rank = 0; rank < 2; rank++)
+            job_runs(&job, rank, at, at + 10, "main@/x/ddp.py:30");
+        job_wait(&job, 0, came[0], both + 5.2);
+        job_wait(&job, 1, came[1], both + 2.6);
+        job_wait(&job, 1, both + 3.1, both + 5.9); // in the next one
+    }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 1);
+    CHECK_STR(top->what, "its messages come late, by the network or its connection");
+    story_close(&job.story);
+}
+
+// A ring of many ranks lets go one after the other. Who is first waits in the next collective before the last one has left this one, in
+// which its own wait was too short to be recorded: it looks as if it came when it begins to wait again.
+TEST(a_rank_that_is_let_go_first_is_not_late)
+{
+    struct job job;
+    job_open(&job, 4, 4);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i;
+        for (int rank = 0; rank < 4; rank++) {
+            job_runs(&job, rank, at, at + 10, "main@/x/ddp.py:30");
+            if (rank == 1)
+                job_wait(&job, 1, at + 11.3, at + 12.5); // since 10 it had waited 0.95 ms
+            else
+                job_wait(&job, rank, at + 10, at + 11.5);
+        }
+    }
+    story_analyse(&job.story);
+    CHECK(story_find(&job.story, "straggler") == NULL);
+    story_close(&job.story);
+}
+
 TEST(an_agent_beside_one_rank_is_the_end_of_one_chain)
 {
     struct job job; // ten times in the window, 60 ms each: evidence by itself, without statistics
@@ -397,6 +439,36 @@ TEST(an_agent_beside_one_rank_is_the_end_of_one_chain)
     CHECK_INT(late->chain[1].to.pid, 3000);
     CHECK(strstr(late->advice, "agent.py") != NULL);
     CHECK_STR(story_find(&job.story, "smaps_read")->culprit.cmdline, "python3 agent.py --pid 2001");
+    story_close(&job.story);
+}
+
+TEST(an_agent_whose_lock_is_waited_for_in_short_sleeps)
+{
+    struct job job; // 4 ms a step in sleeps below the threshold: one row of the lock; a tick hits its holder in four of five
+    job_open(&job, 2, 2);
+    int64_t agent = story_other(&job.story, 3000, "python3", "python3 agent.py --pid 2001");
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, compute[] = {10, 14};
+        job_step(&job, 2, at, compute);
+        for (int rank = 0; rank < 2; rank++)
+            job_runs(&job, rank, at + rank * 4, at + compute[rank], "main@/x/ddp.py:30");
+        story_lock(&job.story, (struct story_lock){.thread = job.main[1], .begin = at, .end = at + 4, .kind = UG_LOCK_MMAP, .owner = agent,
+                                                   .reader = true, .kernel = STORY_MMAP_WAIT});
+        if (i % 5)
+            story_samples(&job.story, (struct story_samples){.thread = agent, .from = at + 1, .to = at + 2, .why = UG_SAMPLE_OWNER,
+                                                             .kernel = STORY_SMAPS, .cpu = 1});
+        if (i % 10 == 5)
+            story_gap(&job.story, (struct story_gap){.thread = job.main[1], .out = at + 1, .waking = at + 1.4, .in = at + 1.41, .state = 2,
+                                                     .flags = UG_GAP_SHORT, .kernel = STORY_MMAP_WAIT, .lock_kind = UG_LOCK_MMAP,
+                                                     .waker = agent});
+    }
+    story_analyse(&job.story);
+    const struct stall *late = story_find(&job.story, "straggler");
+    CHECK(late != NULL);
+    CHECK_INT(late->rank, 1);
+    CHECK_STR(late->what, "a monitor reads the smaps of the process");
+    CHECK_INT(late->chain_count, 2);
+    CHECK_INT(late->chain[1].to.pid, 3000);
     story_close(&job.story);
 }
 

@@ -35,6 +35,8 @@ struct groups {
     const struct part **parts; // behind every group
 };
 
+// Waits for mmap_lock get the cause that their holder is known for by others. Once, on all parts, before stragglers and groups.
+void groups_explain(struct work *work);
 // share_min as in stalls_opts. Work's parts are final.
 void groups_make(struct work *work, double share_min, struct groups *ret_groups);
 void groups_free(struct groups *groups);

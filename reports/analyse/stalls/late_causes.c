@@ -44,13 +44,32 @@ static void why_culprit(const struct why *why, struct late_rank *straggler)
     free(done);
 }
 
+// What the rank's longer waits for its memory map were for. Of those below the threshold nobody's stack is known.
+static enum cause why_mmap_deed(const struct why *why, size_t index)
+{
+    int64_t sums[CAUSE_COUNT + 1] = {0};
+    enum cause best = CAUSE_MMAP_LOCK;
+    uint32_t last, first = parts_range(why->work, why->ranks->rows[index].thread, why->begin, why->end, &last);
+    for (uint32_t k = first; k < last; k++) {
+        const struct part *part = &why->work->parts[k];
+        if (part->via != VIA_MMAP_LOCK)
+            continue;
+        sums[part->cause] += parts_overlap(part->begin, part->end, why->begin, why->end);
+        if (sums[part->cause] > sums[best])
+            best = (enum cause)part->cause;
+    }
+    return best;
+}
+
 // Waits below the threshold, such as each of many reads of a fast disk.
 static void why_short_causes(struct why *why, size_t late, double *sums)
 {
     const struct trace *trace = why->ranks->trace;
+    enum cause deed = why_mmap_deed(why, late);
     for (size_t i = 0; i < trace->short_count; i++) {
         const struct trace_gap *gap = &trace->shorts[i];
         enum cause cause = gap->out >= why->begin && gap->in <= why->end ? classify_alone(trace, gap) : CAUSE_COUNT;
+        cause = cause == CAUSE_MMAP_LOCK ? deed : cause;
         for (size_t k = 0; k < why->ranks->row_count && cause < CAUSE_COUNT; k++)
             if (why->ranks->rows[k].thread == gap->thread) {
                 double more = (double)trace->short_ns * (k == late ? 1 : -1 / (double)(why->ranks->row_count - 1));

@@ -240,7 +240,7 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
     late_why(search->ranks, search->work, search->begin, search->end, &one);
     bool often = errors >= late_errors && own >= least;
     bool neighbours = errors_all >= late_errors && late_has_neighbour(search, index);
-    if (!often && !neighbours && !late_explained(&one))
+    if (one.unfounded || (!often && !neighbours && !late_explained(&one)))
         return;
     if (!often && neighbours)
         one.errors = errors_all;

@@ -291,14 +291,40 @@ static double why_outside(const struct why *why, size_t index)
     return (double)ns;
 }
 
-// Nothing that it does takes longer than elsewhere, and yet the others wait for it.
-static bool why_is_messages(const struct why *why, const struct late_rank *straggler)
+// For how long it waited in collectives itself while others waited for it: by then it had come.
+static double why_inside(const struct why *why, const struct late_rank *straggler)
+{
+    const struct rank_row *row = &why->ranks->rows[straggler->row];
+    const struct trace_window *waits = why->ranks->waits + row->wait_first;
+    int64_t ns = 0;
+    for (size_t i = 0, k = 0; i < straggler->span_count; i++) {
+        const struct trace_window *span = &straggler->spans[i];
+        while (k < row->wait_count && waits[k].end <= span->begin)
+            k++;
+        for (size_t n = k; n < row->wait_count && waits[n].begin < span->end; n++)
+            ns += parts_overlap(waits[n].begin, waits[n].end, span->begin, span->end);
+    }
+    return (double)ns;
+}
+
+// Is it outside of collectives for about as long as the others that wait for it?
+static bool why_is_alike(const struct why *why, const struct late_rank *straggler)
 {
     double more = why_outside(why, straggler->row);
     size_t count = why->ranks->row_count;
     for (size_t i = 0; i < count; i++)
         more -= i == straggler->row ? 0 : why_outside(why, i) / (double)(count - 1);
     return more * 2 < (double)straggler->excess_ns;
+}
+
+// It comes late and does nothing longer than the others. Where it was in the collective itself meanwhile, what it sends came late. Else
+// both measures say that it was not late: that is made of waits below the threshold, about which a collective of many ranks lasts.
+static void why_messages(const struct why *why, struct late_rank *straggler)
+{
+    if (straggler->cause < CAUSE_COUNT || straggler->function || why->ranks->nccl || !why_is_alike(why, straggler))
+        return;
+    straggler->messages = why_inside(why, straggler) * 2 >= (double)straggler->total_ns;
+    straggler->unfounded = !straggler->messages;
 }
 
 void late_why(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end, struct late_rank *straggler)
@@ -312,7 +338,7 @@ void late_why(const struct ranks *ranks, const struct work *work, int64_t begin,
     why_name(&why, straggler);
     if (straggler->cause == CAUSE_COUNT && !straggler->function)
         why_kernels(&why, straggler);
-    straggler->messages = straggler->cause == CAUSE_COUNT && !straggler->function && !ranks->nccl && why_is_messages(&why, straggler);
+    why_messages(&why, straggler);
     free(why.function_of);
     free(why.frame_of);
     free(why.seen);

@@ -100,7 +100,7 @@ static enum cause merge_known_for(const struct merge_known *known)
 
 // A wait for mmap_lock whose holder's deed was not sampled: it is known for one deed in other
 // waits, or khugepaged noted what it did.
-static void merge_explain_mmap(struct work *work)
+void groups_explain(struct work *work)
 {
     struct trace *trace = work->trace;
     struct merge_known *known = xcalloc(trace->process_count + 1, sizeof *known);
@@ -446,7 +446,6 @@ static void merge_group(const struct trace *trace, struct group *group,
 void groups_make(struct work *work, double share_min, struct groups *ret_groups)
 {
     const struct trace *trace = work->trace;
-    merge_explain_mmap(work);
     merge_adopt(work);
     struct merge_entry *entries = xcalloc(work->part_count + 1, sizeof *entries);
     uint32_t *first_alike = merge_first_alike(trace);
