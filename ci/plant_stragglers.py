@@ -120,8 +120,8 @@ def command(words):
 
 # ---- was it right? ---------------------------------------------------------------------------------
 
-def measured(job, answer, rank, begin, end):
-    """What the ranks noted: (the median step, how much longer this rank was waited for than the others in the mean, as a share of it)."""
+def measured(job, answer, begin, end):
+    """What the ranks noted: (the median step, how much longer each rank was waited for than the others in the mean, as a share of it)."""
     steps = sorted(job.times.steps(begin, end), key=lambda one: max(one[0]))
     if len(steps) < 10:
         raise Trouble("the job made %d steps" % len(steps))
@@ -129,10 +129,11 @@ def measured(job, answer, rank, begin, end):
     lengths = sorted(b - a for a, b in zip(ends, ends[1:]))
     step_s = lengths[len(lengths) // 2]
     if answer.get("late") == "transfer":
-        late = [min(left) - max(came) for came, left in steps]
+        late = [sum(min(left) - max(came) for came, left in steps)] * job.ranks
     else:
-        late = [waited_for(came, rank) - sum(waited_for(came, one) for one in range(job.ranks) if one != rank) / (job.ranks - 1) for came, _ in steps]
-    return step_s, sum(late) / len(late) / step_s
+        waited = [sum(waited_for(came, rank) for came, _ in steps) for rank in range(job.ranks)]
+        late = [one - (sum(waited) - one) / (job.ranks - 1) for one in waited]
+    return step_s, [one / len(steps) / step_s for one in late]
 
 
 def waited_for(came, rank):
@@ -213,7 +214,8 @@ def run(job, kind, size, seed, keep=None):
             result["busy"] = busy.share()
             if kind == "loader":
                 culprits = of_loader(job, rank)
-            result["step_s"], result["late"] = measured(job, answer, rank, begin, end)
+            result["step_s"], result["late_of"] = measured(job, answer, begin, end)
+            result["late"] = result["late_of"][rank]
         judge(result, answer, document, culprits)
     except kinds.Lacking as lacking:
         result.update(rank_is=SKIPPED, what=str(lacking))
