@@ -43,7 +43,7 @@ static inline void cycle_drop(struct cycle *cycle, unsigned at)
     cycle->changed = true;
 }
 
-// Those whose turn does not come while `at` has had several: the rarer one does not take part.
+// Those whose turn does not come while `at` has had several: the rarer one does not take part, or all but `at`.
 static inline void cycle_drop_missing(struct cycle *cycle, unsigned at)
 {
     const struct cycle_key key = cycle->keys[at];
@@ -59,8 +59,19 @@ static inline void cycle_drop_missing(struct cycle *cycle, unsigned at)
         cycle_drop(cycle, i);
         at -= i < at ? 1 : 0;
     }
-    // It came often while one that has come more often did not: then it is the one that does not.
-    if (key.seen >= CYCLE_WAIT_MAX) {
+    if (key.seen < CYCLE_WAIT_MAX) {
+        return;
+    }
+    bool alone = cycle->count > 1;
+    for (unsigned i = 0; i < cycle->count; i++) {
+        alone = alone && (i == at || cycle->keys[i].seen == 0);
+    }
+    if (alone) { // none of the old ones comes any more
+        cycle->keys[0] = cycle->keys[at];
+        cycle->count = 1;
+        cycle->rounds = 0;
+        cycle->changed = true;
+    } else { // it came often while one that has come more often did not: then it is the one that does not
         for (unsigned i = 0; i < cycle->count; i++) {
             if (cycle->keys[i].seen == 0) {
                 cycle_drop(cycle, at);

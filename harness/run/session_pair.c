@@ -237,7 +237,8 @@ static bool session_learn_steps(const struct session *session, struct session_wo
             *note = xasprintf("%s%s%s: the last of %lld is over %.1f s before the end on side '%s', so most of the work is in none: %s",
                               before ? before : "", before ? "; " : "", found, (long long)steps[side], (double)behind_ns / 1e9,
                               spec->plan->sides[side].name,
-                              workload->interleave == PLAN_INTERLEAVE_LAUNCHES ? "judged on total time" : session_total_time(session));
+                              !session->peers && workload->interleave == PLAN_INTERLEAVE_LAUNCHES ? "judged on total time"
+                                                                                                  : session_total_time(session));
             free(before);
             return true;
         }

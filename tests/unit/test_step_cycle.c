@@ -70,6 +70,14 @@ TEST(a_second_training)
     CHECK_INT(rounds_of(&cycle, "bbbbbbbbbbbbbbbbbbbb", &last), 20 - CYCLE_STRANGERS_MAX + 1);
 }
 
+TEST(a_second_training_before_the_first_has_settled)
+{
+    struct cycle cycle = {0};
+    bool last = false;
+    CHECK_INT(rounds_of(&cycle, "aaaaaaaaaaaa", &last), 12);
+    CHECK_INT(rounds_of(&cycle, "bbbbbbbbbbbbbbbbbbbb", &last), 20 - CYCLE_WAIT_MAX + 1);
+}
+
 TEST(more_than_there_is_room_for)
 {
     // a | bc…: the round is still open, until a comes again.

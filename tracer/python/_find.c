@@ -63,10 +63,10 @@ static __thread bool is_capturing; // this thread captures a CUDA graph,
 static __thread struct {           // in which these have ended
     PyObject *type; // the class of the last, held; NULL: none
     bool is_call;   // they are models that were called, not optimizers
-    bool repeats;   // one of them several times
     unsigned depth; // optimizers that are under way there: some call others
     unsigned count;
     const void *keys[CYCLE_KEYS_MAX]; // compared only: they may be gone
+    uint32_t times[CYCLE_KEYS_MAX];   // that each has ended
 } captured;
 
 // ---- what is told ----
@@ -292,15 +292,19 @@ static int round_ends(bool is_over)
 // `key`, of this class, is in the graph that this thread captures.
 static void capture_add(const void *key, PyObject *type, bool is_call)
 {
+    if (captured.count > 0 && captured.is_call && !is_call) {
+        captured.count = 0; // what trains has steps of its optimizer
+    }
     for (unsigned i = 0; i < captured.count; i++) {
         if (captured.keys[i] == key) {
-            captured.repeats = true;
+            captured.times[i]++;
             return;
         }
     }
-    if (captured.count == CYCLE_KEYS_MAX || (captured.type != NULL && captured.is_call != is_call)) {
+    if (captured.count == CYCLE_KEYS_MAX || (captured.count > 0 && captured.is_call != is_call)) {
         return;
     }
+    captured.times[captured.count] = 1;
     captured.keys[captured.count++] = key;
     captured.is_call = is_call;
     Py_INCREF(type);
@@ -711,16 +715,17 @@ static PyObject *capture_begins(PyObject *module, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
-// What of a step the graph has, for the two functions below: (class, whether it is a call, the keys), or None.
+// What of a step the graph has, for the two functions below: (class, whether it is a call, whether it is several steps, the keys), or None.
 static PyObject *capture_ends(PyObject *module, PyObject *ignored)
 {
     PyObject *keys, *result = NULL;
+    bool repeats = true;
 
     (void)module;
     (void)ignored;
     is_capturing = false;
-    if (captured.repeats && find.is_on) {
-        give_up("!a CUDA graph with several steps");
+    for (unsigned i = 0; i < captured.count; i++) {
+        repeats = repeats && captured.times[i] > 1;
     }
     if (captured.type == NULL || !find.is_on) {
         capture_clear();
@@ -728,21 +733,21 @@ static PyObject *capture_ends(PyObject *module, PyObject *ignored)
     }
     keys = PyBytes_FromStringAndSize((const char *)captured.keys, (Py_ssize_t)(captured.count * sizeof(captured.keys[0])));
     if (keys != NULL) {
-        result = PyTuple_Pack(3, captured.type, captured.is_call ? Py_True : Py_False, keys);
+        result = PyTuple_Pack(4, captured.type, captured.is_call ? Py_True : Py_False, repeats ? Py_True : Py_False, keys);
         Py_DECREF(keys);
     }
     capture_clear();
     return result;
 }
 
-// held: (class, whether it is a call, the keys) of a graph.
-static int graph_unpack(PyObject *held, PyObject **ret_type, int *ret_is_call, const void **ret_keys, unsigned *ret_count)
+// held: what capture_ends() gave.
+static int graph_unpack(PyObject *held, PyObject **ret_type, int *ret_is_call, int *ret_repeats, const void **ret_keys, unsigned *ret_count)
 {
     PyObject *keys;
     char *bytes;
     Py_ssize_t length;
 
-    if (!PyArg_ParseTuple(held, "OpS", ret_type, ret_is_call, &keys) || PyBytes_AsStringAndSize(keys, &bytes, &length) < 0) {
+    if (!PyArg_ParseTuple(held, "OppS", ret_type, ret_is_call, ret_repeats, &keys) || PyBytes_AsStringAndSize(keys, &bytes, &length) < 0) {
         return -1;
     }
     *ret_count = (unsigned)((size_t)length / sizeof(ret_keys[0]));
@@ -758,18 +763,26 @@ static PyObject *graph_begins(PyObject *module, PyObject *held)
     PyObject *type;
     enum rule rule;
     unsigned count;
-    int is_call;
+    int is_call, repeats;
 
     (void)module;
-    if (graph_unpack(held, &type, &is_call, keys, &count) < 0) {
+    if (graph_unpack(held, &type, &is_call, &repeats, keys, &count) < 0) {
         return NULL;
     }
     rule = is_call ? RULE_MODULE : RULE_OPTIMIZER;
     for (unsigned i = 0; i < count && is_capturing; i++) {
         capture_add(keys[i], type, is_call);
+        if (repeats) {
+            capture_add(keys[i], type, is_call);
+        }
     }
     if (!find.is_on || is_capturing || find.depth > 0 || (is_call && (find.is_inside || find.trains)) ||
         (find.rule != RULE_NONE && find.rule != rule)) {
+        Py_RETURN_FALSE;
+    }
+    if (repeats) {
+        find.rule = rule;
+        give_up("!a CUDA graph with several steps");
         Py_RETURN_FALSE;
     }
     if (!find.is_open && begin_step(rule) < 0) {
@@ -789,10 +802,10 @@ static PyObject *graph_ends(PyObject *module, PyObject *held)
     PyObject *type;
     bool is_over = false;
     unsigned count;
-    int is_call, rc;
+    int is_call, repeats, rc;
 
     (void)module;
-    if (graph_unpack(held, &type, &is_call, keys, &count) < 0) {
+    if (graph_unpack(held, &type, &is_call, &repeats, keys, &count) < 0) {
         return NULL;
     }
     if (!find.is_on || !find.is_open || find.rule != (is_call ? RULE_MODULE : RULE_OPTIMIZER)) {

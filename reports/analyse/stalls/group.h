@@ -35,8 +35,11 @@ struct groups {
     const struct part **parts; // behind every group
 };
 
-// Waits for mmap_lock get the cause that their holder is known for by others. Once, on all parts, before stragglers and groups.
-void groups_explain(struct work *work);
+// Waits for mmap_lock get the cause that their holder is known for by others, in [begin, end) and outside of it. Once, on all parts, before
+// stragglers and groups.
+void groups_explain(struct work *work, int64_t begin, int64_t end);
+// Is one deed known, of which there were so many, and that took ns of all waits?
+bool groups_deed_known(uint32_t count, int64_t ns, int64_t all);
 // share_min as in stalls_opts. Work's parts are final.
 void groups_make(struct work *work, double share_min, struct groups *ret_groups);
 void groups_free(struct groups *groups);

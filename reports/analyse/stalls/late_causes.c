@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
+#include "reports/analyse/stalls/group.h"
 #include "reports/analyse/stalls/late_why.h"
 
 // Who waits in a collective has no cause of its own for that.
@@ -44,21 +45,25 @@ static void why_culprit(const struct why *why, struct late_rank *straggler)
     free(done);
 }
 
-// What the rank's longer waits for its memory map were for. Of those below the threshold nobody's stack is known.
+// What nearly all of the rank's longer waits for its memory map were for. Of those below the threshold nobody's stack is known.
 static enum cause why_mmap_deed(const struct why *why, size_t index)
 {
-    int64_t sums[CAUSE_COUNT + 1] = {0};
+    int64_t sums[CAUSE_COUNT + 1] = {0}, all = 0;
+    uint32_t counts[CAUSE_COUNT + 1] = {0};
     enum cause best = CAUSE_MMAP_LOCK;
     uint32_t last, first = parts_range(why->work, why->ranks->rows[index].thread, why->begin, why->end, &last);
     for (uint32_t k = first; k < last; k++) {
         const struct part *part = &why->work->parts[k];
         if (part->via != VIA_MMAP_LOCK)
             continue;
-        sums[part->cause] += parts_overlap(part->begin, part->end, why->begin, why->end);
+        int64_t ns = parts_overlap(part->begin, part->end, why->begin, why->end);
+        all += ns;
+        sums[part->cause] += ns;
+        counts[part->cause] += ns > 0;
         if (sums[part->cause] > sums[best])
             best = (enum cause)part->cause;
     }
-    return best;
+    return groups_deed_known(counts[best], sums[best], all) ? best : CAUSE_MMAP_LOCK;
 }
 
 // Waits below the threshold, such as each of many reads of a fast disk.

@@ -317,13 +317,13 @@ static bool why_is_alike(const struct why *why, const struct late_rank *straggle
     return more * 2 < (double)straggler->excess_ns;
 }
 
-// It comes late and does nothing longer than the others. Where it was in the collective itself meanwhile, what it sends came late. Else
-// both measures say that it was not late: that is made of waits below the threshold, about which a collective of many ranks lasts.
+// It comes late and does nothing longer than the others. Of two ranks, or where it was in the collective itself meanwhile, what it sends came
+// late. Else both measures say that it was not late: that is made of waits below the threshold, about which a collective of many ranks lasts.
 static void why_messages(const struct why *why, struct late_rank *straggler)
 {
     if (straggler->cause < CAUSE_COUNT || straggler->function || why->ranks->nccl || !why_is_alike(why, straggler))
         return;
-    straggler->messages = why_inside(why, straggler) * 2 >= (double)straggler->total_ns;
+    straggler->messages = why->ranks->row_count == 2 || why_inside(why, straggler) * 2 >= (double)straggler->total_ns;
     straggler->unfounded = !straggler->messages;
 }
 

@@ -84,6 +84,11 @@ struct merge_known { // what a process was seen to hold mmap_lock for
     uint32_t count[MERGE_DEEDS];
 };
 
+bool groups_deed_known(uint32_t count, int64_t ns, int64_t all)
+{
+    return count >= MERGE_DEEDS_MIN && ns * 10 >= all * 8;
+}
+
 // The one deed that explains 80 % of it and was seen three times; CAUSE_COUNT: none.
 static enum cause merge_known_for(const struct merge_known *known)
 {
@@ -93,22 +98,21 @@ static enum cause merge_known_for(const struct merge_known *known)
         all += known->ns[i];
         best = known->ns[i] > known->ns[best] ? i : best;
     }
-    return known->count[best] >= MERGE_DEEDS_MIN && known->ns[best] * 10 >= all * 8
-               ? merge_deeds[best]
-               : CAUSE_COUNT;
+    return groups_deed_known(known->count[best], known->ns[best], all) ? merge_deeds[best] : CAUSE_COUNT;
 }
 
 // A wait for mmap_lock whose holder's deed was not sampled: it is known for one deed in other
 // waits, or khugepaged noted what it did.
-void groups_explain(struct work *work)
+void groups_explain(struct work *work, int64_t begin, int64_t end)
 {
     struct trace *trace = work->trace;
-    struct merge_known *known = xcalloc(trace->process_count + 1, sizeof *known);
+    struct merge_known *known = xcalloc(2 * (trace->process_count + 1), sizeof *known); // of each process outside and inside
     for (size_t i = 0; i < work->part_count; i++) {
         const struct part *part = &work->parts[i];
         if (part->culprit == TRACE_NONE || part->via != VIA_MMAP_LOCK)
             continue;
-        struct merge_known *row = &known[merge_process(trace, part->culprit)];
+        bool inside = part->begin >= begin && part->begin < end;
+        struct merge_known *row = &known[2 * merge_process(trace, part->culprit) + inside];
         for (int k = 0; k < MERGE_DEEDS; k++)
             if (part->cause == merge_deeds[k]) {
                 row->ns[k] += part->end - part->begin;
@@ -120,7 +124,8 @@ void groups_explain(struct work *work)
         if (part->cause != CAUSE_MMAP_LOCK)
             continue;
         uint32_t process = merge_process(trace, part->culprit);
-        enum cause deed = process == TRACE_NONE ? CAUSE_COUNT : merge_known_for(&known[process]);
+        bool inside = part->begin >= begin && part->begin < end;
+        enum cause deed = process == TRACE_NONE ? CAUSE_COUNT : merge_known_for(&known[2 * process + inside]);
         if (deed < CAUSE_COUNT) {
             part->cause = (uint8_t)deed;
             part->notes |= NOTE_INFERRED;

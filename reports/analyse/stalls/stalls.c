@@ -273,7 +273,7 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct r
     const struct trace_window *first = &trace->windows[0], *last = &trace->windows[trace->window_count - 1];
     int64_t begin = trace->startup_end ? trace->startup_end : first->begin, end = trace->exit_begin ? trace->exit_begin : last->end;
     struct late_ranks stragglers = {0};
-    groups_explain(work);
+    groups_explain(work, begin, end);
     parts_sort(work);
     late_ranks_find(ranks, work, begin, end, &stragglers);
     if (!live) // it is about a job, not about its last seconds
