@@ -117,7 +117,7 @@ TEST(who_lost_its_cpu_is_waited_for)
     int64_t begin_ns = clock_monotonic_ns();
 
     CHECK_INT(rig_join(rig_fork(serve_behind, NULL)), 0);
-    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(5000000000)); // 100 that wait to the end would take 20 s
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(15000000000)); // 100 that wait to the end take 20 s and more
     CHECK_INT(reader_counters(rig.reader, 0, &counters), 0);
     CHECK_INT(counters.records_dropped, 101);
     rig_drain(&rig, 0);
