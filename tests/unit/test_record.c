@@ -327,6 +327,38 @@ TEST(the_newest_name_is_kept)
     CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE next_comm = 'renamed'"), 1);
 }
 
+// The next wait may be for another lock of the same holder, and whoever waited before us for this one waits for it no more.
+TEST(a_look_is_of_one_wait)
+{
+    begin();
+    struct ug_gap gap = gap_of((__u32)target, 1000000);
+    struct ug_state state = {.head = {.kind = UG_EVENT_STATE},
+                             .at_ns = 1500000,
+                             .task = gap.task,
+                             .owner = {.tid = 1, .tgid = 1, .comm = "init"},
+                             .blocker = 77,
+                             .lock_kind = UG_LOCK_RWSEM,
+                             .switch_count = 5,
+                             .syscall_nr = -1};
+    push(&state, sizeof state, NULL, 0);
+    gap.flags = UG_GAP_NO_OUT;
+    push(&gap, sizeof gap, NULL, 0); // the look's
+    gap = gap_of((__u32)target, 5000000);
+    gap.owner = state.owner;
+    gap.flags = UG_GAP_OWNER_FUTEX;
+    gap.syscall_nr = SYS_futex;
+    gap.syscall_args[0] = 4096;
+    push(&gap, sizeof gap, NULL, 0);
+    gap = gap_of((__u32)target, 9000000);
+    gap.flags = UG_GAP_UNFINISHED;
+    push(&gap, sizeof gap, NULL, 0);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM gap WHERE owner_thread IS NOT NULL"), 2);
+    CHECK_INT(number("SELECT lock_address * 100 + lock_kind FROM gap WHERE out_ns = 1000000"), 7700 + UG_LOCK_RWSEM);
+    CHECK_INT(number("SELECT lock_address FROM gap WHERE out_ns = 5000000 AND lock_kind IS NULL"), 4096);
+    CHECK_INT(number("SELECT count(*) FROM gap WHERE out_ns = 9000000 AND owner_thread IS NULL"), 1);
+}
+
 TEST(samples_locks_and_facts)
 {
     begin();

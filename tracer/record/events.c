@@ -17,14 +17,21 @@ static void event_prio(struct row *row, uint32_t thread, uint32_t prio)
         row_null(row);
 }
 
-// A look's findings fill what a gap that began before us cannot know.
+// A look's findings are of the wait that it was taken in: the next one may be for another lock of the same holder.
+static const struct task_look *event_look(const struct task_thread *thread, const struct ug_gap *gap)
+{
+    const struct task_look *look = &thread->look;
+    return look->owner && look->at_ns >= (int64_t)gap->out_ns && look->at_ns <= (int64_t)gap->in_ns ? look : NULL;
+}
+
+// They fill what a gap that began before us cannot know.
 static uint32_t event_gap_owner(struct recorder *recorder, const struct task_thread *thread, const struct ug_gap *gap,
                                 uint32_t *flags)
 {
     int64_t at_ns = (int64_t)(gap->flags & UG_GAP_OWNER_FUTEX ? gap->in_ns : gap->out_ns);
     uint32_t owner = tasks_thread_id(recorder->tasks, &gap->owner, at_ns, false);
-    const struct task_look *look = &thread->look;
-    if (owner || !look->owner || !(gap->flags & (UG_GAP_NO_OUT | UG_GAP_UNFINISHED)))
+    const struct task_look *look = event_look(thread, gap);
+    if (owner || !look || !(gap->flags & (UG_GAP_NO_OUT | UG_GAP_UNFINISHED)))
         return owner;
     *flags |= look->flags & (UG_GAP_OWNER_READER | UG_GAP_OWNER_RUNNING);
     return look->owner;
@@ -61,9 +68,10 @@ static void event_gap_look_up(struct recorder *recorder, struct task_thread *thr
     rows->owner = event_gap_owner(recorder, thread, gap, &rows->flags);
     rows->lock = gap->lock ? gap->lock : gap->syscall_nr == SYS_futex ? gap->syscall_args[0] : 0;
     rows->lock_kind = gap->lock_kind;
-    if (!gap->lock && thread->look.owner && rows->owner == thread->look.owner) {
-        rows->lock = thread->look.blocker;
-        rows->lock_kind = thread->look.lock_kind;
+    const struct task_look *look = event_look(thread, gap);
+    if (!gap->lock && look && rows->owner == look->owner) {
+        rows->lock = look->blocker;
+        rows->lock_kind = look->lock_kind;
     }
     if (recorder->python)
         python_for_gap(recorder->python, thread, gap,
@@ -254,6 +262,7 @@ static void event_state(struct recorder *recorder, const struct ug_state *state)
     if (state->on_cpu)
         return;
     if (state->owner.tid) {
+        thread->look.at_ns = at_ns;
         thread->look.owner = tasks_thread_id(recorder->tasks, &state->owner, at_ns, false);
         thread->look.blocker = state->blocker;
         thread->look.lock_kind = state->lock_kind;

@@ -51,6 +51,7 @@ struct task_look {
     int64_t begin_ns, end_ns; // of the Python walk; 0: none
     uint32_t python_stack;
     bool gil; // the walk was made for a wait for the GIL
+    int64_t at_ns; // when owner was found
     uint32_t owner, lock_kind, flags; // of what it waits for
     uint64_t blocker;
 };
