@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bpf/capture_inside.h"
+#include "common/descriptors.h"
 #include "common/strings.h"
 
 const struct source sources[SOURCE_COUNT] = {
@@ -173,8 +174,11 @@ size_t capture_sources(struct capture_source *ret_sources, size_t max)
                                 .on_mapping = ignore_mapping};
     struct capture *capture = NULL;
     struct error err = {0};
-    int status = capture_open(&opts, ignore_event, NULL, &capture, &err);
+    int status;
     size_t count = 0;
+
+    descriptors_raise(); // as a recorder does
+    status = capture_open(&opts, ignore_event, NULL, &capture, &err);
 
     for (int id = 0; id < SOURCE_COUNT && count < max; id++) {
         struct capture_source *source = &ret_sources[count++];

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 #include "common/strings.h"
 
 enum { CHILD_OUTPUT_MAX = 65536, CHILD_EXIT_UNSTARTED = 127 };
@@ -41,6 +42,7 @@ static void child_exec(char *const *argv, pid_t parent, bool shows, int out, int
             signal(signals[i], SIG_DFL);
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
+        descriptors_restore();
         execvp(argv[0], argv);
     }
     int failure = errno;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 #include "common/environment.h"
 #include "common/proc.h"
 #include "common/strings.h"
@@ -47,6 +48,7 @@ static void check_image_child(void *arg)
     dup2(null, 0);
     dup2(container->output_fd, 1);
     dup2(container->output_fd, 2);
+    descriptors_restore();
     execv(container->argv[0], container->argv);
     fprintf(stderr, "%s: %s\n", container->argv[0], strerror(errno));
     _exit(127);

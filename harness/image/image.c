@@ -16,6 +16,7 @@
 #include "common/child.h"
 #include "common/clock.h"
 #include "common/containers/vector.h"
+#include "common/descriptors.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "harness/image/hold.h"
@@ -344,12 +345,9 @@ static void image_pair(struct image_words *words, const char *word, const char *
     }
 }
 
-// Engines give a container limits of their own choice; a bare process has ours. At most `max`.
-static void image_limit(struct image_words *words, const char *name, int resource, rlim_t max)
+// Engines give a container limits of their own choice; a bare process has those that we were given. At most `max`.
+static void image_limit(struct image_words *words, const char *name, struct rlimit limit, rlim_t max)
 {
-    struct rlimit limit;
-    if (getrlimit((__rlimit_resource_t)resource, &limit))
-        return;
     char *value = xasprintf("%s=%llu:%llu", name, (unsigned long long)(limit.rlim_cur < max ? limit.rlim_cur : max),
                             (unsigned long long)(limit.rlim_max < max ? limit.rlim_max : max));
     image_pair(words, "--ulimit", value);
@@ -366,8 +364,11 @@ char **image_argv(const struct image *image, const struct image_run *run)
     if (engine->same_cgroup && image->joins_cgroup)
         image_word(&words, engine->same_cgroup);
     if (engine->limits) {
-        image_limit(&words, "nofile", RLIMIT_NOFILE, IMAGE_FILES_MAX);
-        image_limit(&words, "nproc", RLIMIT_NPROC, IMAGE_PROCESSES_MAX);
+        struct rlimit limit;
+        if (descriptors_limit(&limit) == 0)
+            image_limit(&words, "nofile", limit, IMAGE_FILES_MAX);
+        if (getrlimit(RLIMIT_NPROC, &limit) == 0)
+            image_limit(&words, "nproc", limit, IMAGE_PROCESSES_MAX);
     }
     if (run->container)
         image_pair(&words, engine->name_word, run->container);

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 #include "common/environment.h"
 #include "common/strings.h"
 #include "harness/contain/host.h"
@@ -429,6 +430,7 @@ static void launch_child(void *arg)
         _exit(127);
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
+    descriptors_restore();
     failure[1] = launch_exec(start->argv);
     failure[0] = 3;
 out:

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 #include "common/proc.h"
 #include "common/strings.h"
 #include "harness/contain/keeper.h"
@@ -91,6 +92,7 @@ static void probe_child(void *arg)
         code = errno;
     if (!code) {
         signal(SIGPIPE, SIG_DFL);
+        descriptors_restore();
         execvp(probe->argv[0], probe->argv);
         code = errno;
     }

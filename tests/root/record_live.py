@@ -6,6 +6,7 @@ what is said about that. Waits for conditions, with a deadline; counts, never ti
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -174,6 +175,22 @@ def test_a_command_keeps_its_own(case):
     with open(out) as file:
         fields = dict(line.split(":", 1) for line in file)
     assert (int(fields["CapEff"], 16), int(fields["NoNewPrivs"])) == (before[0], before[2]), fields
+
+
+def test_open_files(case):
+    """The recorder may have as many as the hard limit permits; a command, what the recorder was given."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    go, out = case.path("go"), case.path("limit")
+    command = "ulimit -n > %s; while ! test -e %s; do sleep 0.05; done" % (out, go)
+    recorder = case.record("--", "sh", "-c", command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard)))
+    case.wait_until("the command", lambda: os.path.exists(out) and os.path.getsize(out))
+    with open("/proc/%d/limits" % recorder.pid) as file:
+        soft = next(line.split()[3] for line in file if line.startswith("Max open files"))
+    open(go, "w").close()
+    check(case.finish(recorder), 0)
+    assert soft == str(hard), soft
+    with open(out) as file:
+        assert file.read() == "200\n"
 
 
 def test_live_process(case):

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 #include "common/strings.h"
 #include "tests/unit/runner.h"
 
@@ -123,4 +124,26 @@ TEST(an_end_that_nobody_saw_is_not_taken_for_a_good_one)
     signal(SIGCHLD, SIG_IGN);
     CHECK_INT(run("exit 7", LONG_NS, NULL, &end, &err), -ECHILD);
     CHECK_CONTAINS(err.text, "nobody knows how 'sh' ended");
+}
+
+TEST(its_limit_of_open_files_is_the_one_that_we_were_given)
+{
+    struct rlimit given, now;
+    struct child_end end;
+    struct error err = {0};
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &given), 0);
+    given.rlim_cur = 100;
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &given), 0);
+    descriptors_raise();
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &now), 0);
+    CHECK(now.rlim_cur == given.rlim_max && now.rlim_max == given.rlim_max);
+    CHECK_INT(descriptors_limit(&now), 0);
+    CHECK(now.rlim_cur == 100 && now.rlim_max == given.rlim_max);
+    CHECK_INT(run("ulimit -n", LONG_NS, NULL, &end, &err), 0);
+    CHECK_STR(end.output, "100\n");
+    free(end.output);
+    descriptors_raise(); // once
+    descriptors_restore();
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &now), 0);
+    CHECK_INT(now.rlim_cur, 100);
 }

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "common/target/file.h"
@@ -208,6 +209,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
     struct recorder *recorder = xcalloc(1, sizeof *recorder);
     uint32_t sample_hz = opts->sample_hz == UINT32_MAX ? 0 : opts->sample_hz ? opts->sample_hz : RECORDER_SAMPLE_HZ;
     target_file_start(recorder_files_prepare);
+    descriptors_raise(); // up to 5 for each CPU, one for each file that gives names
     recorder->store = store;
     recorder->threshold_ns = opts->threshold_ns ? opts->threshold_ns : RECORDER_THRESHOLD_NS;
     recorder->begin_ns = clock_monotonic_ns();

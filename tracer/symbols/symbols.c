@@ -42,8 +42,7 @@ struct symbols {
     char *kallsyms_path, *proc_path, *debug_path;
 };
 
-// A quarter of the fds that this process may have, where that is less: two sides are recorded at
-// once, and the limit is not raised, because the traced processes would inherit it.
+// A quarter of the fds that this process may have, where that is less: two sides are recorded at once.
 static uint32_t symbols_files_max(void)
 {
     struct rlimit limit;
