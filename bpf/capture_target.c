@@ -62,6 +62,8 @@ static int want_descendants(struct capture *capture, pid_t root, struct error *e
     size_t count = capture_read_processes(&processes);
     int status = 0;
 
+    if (!count) // not even this one: /proc could not be opened
+        return error_set(err, -errno, "failed to list the processes: %s", strerror(errno));
     descendants_mark(processes, count, root, getpid());
     for (size_t i = 0; i < count && !status; i++)
         if (processes[i].below)
@@ -70,21 +72,26 @@ static int want_descendants(struct capture *capture, pid_t root, struct error *e
     return status;
 }
 
-// A thread id is taken for its process.
+// A thread id is taken for its process. Or -errno.
 static pid_t process_of(pid_t pid)
 {
+    const char *key = "Tgid";
     char dir[64];
+    int64_t process = -1;
+    int status;
 
     snprintf(dir, sizeof(dir), "/proc/%d", pid);
-    return (pid_t)proc_status_number(dir, "Tgid");
+    status = proc_status_numbers(dir, &key, 1, &process);
+    return status ? status : process > 0 ? (pid_t)process : -ESRCH;
 }
 
 int capture_want(struct capture *capture, pid_t pid, bool children, struct error *err)
 {
-    pid_t process = pid > 0 ? process_of(pid) : -1;
+    pid_t process = pid > 0 ? process_of(pid) : -ESRCH;
 
-    if (process <= 0)
-        return error_set(err, -ESRCH, "failed to record process %d: there is no such process", pid);
+    if (process < 0)
+        return error_set(err, process, "failed to record process %d: %s", pid,
+                         process == -ESRCH ? "there is no such process" : strerror(-process));
     if (process == getpid())
         return error_set(err, -EINVAL, "failed to record process %d: it is upgate itself", pid);
     if (!children)

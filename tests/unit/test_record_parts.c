@@ -3,6 +3,7 @@
 // tells of a process.
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -173,7 +175,7 @@ TEST(who_a_process_is)
     CHECK_STR(stat.comm, "test_record_par");
     CHECK(stat.start_ns > 0 && !(stat.flags & TASK_PF_KTHREAD));
     CHECK_INT(task_tgid_read((uint32_t)getpid()), getpid());
-    CHECK_INT(task_tgid_read(4100000), 0);
+    CHECK_INT(task_tgid_read(4100000), -ESRCH);
     CHECK(!task_stat_read(4100000, &stat));
     char *cmdline = task_cmdline_read((uint32_t)getpid());
     CHECK_CONTAINS(cmdline, "test_record_parts");
@@ -182,6 +184,17 @@ TEST(who_a_process_is)
     char comm[UG_COMM_LEN + 1];
     task_comm_set(comm, "\xff\x80 sixteen bytes and more");
     CHECK_STR(comm, "?? sixteen bytes");
+}
+
+TEST(who_cannot_be_looked_at_is_not_gone)
+{
+    struct rlimit given, none;
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &given), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = given.rlim_max}; // what is open stays so
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+    pid_t found = task_tgid_read((uint32_t)getpid());
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &given), 0);
+    CHECK_INT(found, -EMFILE);
 }
 
 static int64_t own_data = 5; // in a writable segment

@@ -115,10 +115,12 @@ static int recorder_check_target(struct recorder *recorder, const struct recorde
     for (size_t i = 0; i < opts->pid_count; i++) {
         if (opts->pids[i] == getpid())
             return error_set(err, -EINVAL, "process %d is this upgate itself", (int)opts->pids[i]);
-        uint32_t tgid = opts->pids[i] > 0 ? task_tgid_read((uint32_t)opts->pids[i]) : 0;
-        if (tgid && tgid != (uint32_t)opts->pids[i])
-            return error_set(err, -EINVAL, "%d is a thread of process %u: name that", (int)opts->pids[i], tgid);
-        if (!tgid || !tasks_target(recorder->tasks, (uint32_t)opts->pids[i]))
+        pid_t tgid = opts->pids[i] > 0 ? task_tgid_read((uint32_t)opts->pids[i]) : -ESRCH;
+        if (tgid > 0 && tgid != opts->pids[i])
+            return error_set(err, -EINVAL, "%d is a thread of process %d: name that", (int)opts->pids[i], (int)tgid);
+        if (tgid < 0 && tgid != -ESRCH)
+            return error_set(err, tgid, "failed to look at process %d: %s", (int)opts->pids[i], strerror(-tgid));
+        if (tgid < 0 || !tasks_target(recorder->tasks, (uint32_t)opts->pids[i]))
             return error_set(err, -EINVAL, "there is no process %d", (int)opts->pids[i]);
     }
     return 0;

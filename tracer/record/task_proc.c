@@ -2,6 +2,7 @@
 // What /proc tells of one process.
 #include "tracer/record/task_proc.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,12 +32,14 @@ bool task_stat_read(uint32_t tgid, struct task_stat *ret)
     return true;
 }
 
-uint32_t task_tgid_read(uint32_t tid)
+pid_t task_tgid_read(uint32_t tid)
 {
+    const char *key = "Tgid";
     char dir[64];
+    int64_t tgid = -1;
     snprintf(dir, sizeof dir, "/proc/%u", tid);
-    int64_t tgid = proc_status_number(dir, "Tgid");
-    return tgid > 0 ? (uint32_t)tgid : 0;
+    int rc = proc_status_numbers(dir, &key, 1, &tgid);
+    return rc ? rc : tgid > 0 ? (pid_t)tgid : -ESRCH;
 }
 
 bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks)
