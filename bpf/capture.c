@@ -261,14 +261,17 @@ const char *const *capture_missing(const struct capture *capture, size_t *ret_co
     return (const char *const *)capture->missing;
 }
 
-void capture_detach(struct capture *capture)
+int capture_detach(struct capture *capture)
 {
+    int status;
+
     if (capture->detached)
-        return;
+        return 0;
     capture->detached = true;
     capture_mappings_read(capture, UINT64_MAX);
-    capture_iterate(capture, ITERATE_UNFINISHED, 0, deliver, capture);
+    status = capture_iterate(capture, ITERATE_UNFINISHED, 0, deliver, capture);
     capture_drop_links(capture);
+    return status < 0 ? status : 0;
 }
 
 void capture_close(struct capture *capture)

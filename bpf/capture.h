@@ -75,8 +75,9 @@ bool capture_mappings(const struct capture *capture, uint64_t *ret_seen, uint64_
 // Sentences: "signals: no tracepoint signal_generate on this kernel; who sent SIGSTOP is told from
 // wakers only".
 const char *const *capture_missing(const struct capture *capture, size_t *ret_count);
-void capture_detach(struct capture *capture); // programs off, rings stay readable
-void capture_close(struct capture *capture);  // NULL ok
+// Programs off, rings stay readable. -errno: the waits that go on could not be read.
+int capture_detach(struct capture *capture);
+void capture_close(struct capture *capture); // NULL ok
 
 // For `upgate doctor`: which sources this machine allows. Loads and attaches with an empty target.
 struct capture_source {

@@ -371,7 +371,8 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     capture_totals(capture, on_total, NULL);
-    capture_detach(capture);
+    if (capture_detach(capture))
+        fprintf(stderr, "the waits that go on could not be read\n");
     capture_poll(capture, 0);
     print_end(capture);
     capture_close(capture);

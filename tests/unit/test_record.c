@@ -33,7 +33,7 @@ static struct {
     unsigned char queue[8 << 20];
     size_t len;
     struct ug_counts counts[UG_COUNTER_COUNT];
-    int open_error;
+    int open_error, detach_error;
     pid_t added, unwound;
     uint32_t slabs, rules; // of unwind tables
     struct ug_unwind_process process;
@@ -146,9 +146,10 @@ int capture_python_process(struct capture *capture, pid_t tgid, const struct ug_
     return 0;
 }
 
-void capture_detach(struct capture *capture)
+int capture_detach(struct capture *capture)
 {
     (void)capture;
+    return fake.detach_error;
 }
 
 void capture_close(struct capture *capture)
@@ -487,6 +488,16 @@ TEST(drops_are_a_breach)
     CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.sample'"), 0);
     CHECK_INT(number("SELECT max(value) FROM counter WHERE source = 'drops' AND name = 'gap'"), 3);
     CHECK(number("SELECT count(*) FROM counter WHERE source = 'vmstat'") > 0);
+}
+
+TEST(waits_that_could_not_be_read_at_the_end_are_a_breach)
+{
+    begin();
+    fake.counts[UG_COUNTER_GAP] = (struct ug_counts){.seen = 10, .kept = 10};
+    fake.detach_error = -EMFILE;
+    end();
+    CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.gap' AND dropped = 0"), 1);
+    check_text("SELECT detail FROM ledger WHERE producer = 'bpf.gap'", "could not be read: Too many open files");
 }
 
 static const struct ug_unwind_span *span_of(uint64_t address)

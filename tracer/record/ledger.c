@@ -3,6 +3,7 @@
 // side writes its own (tracer/gpu).
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/strings.h"
 #include "tracer/record/recorder.h"
@@ -37,8 +38,11 @@ static int ledger_capture(struct recorder *recorder, const int64_t *launch_id, s
             strbuf_add(&text, "%" PRIu64 " with a stack cut short", (uint64_t)counts[i].truncated);
         if (lost)
             strbuf_add(&text, "%s%" PRIu64 " could not be written to the store", text.len ? ", " : "", lost);
+        bool untold = i == UG_COUNTER_GAP && recorder->waits_rc; // how many is not known
+        if (untold)
+            strbuf_add(&text, "%sthose that went on at the end could not be read: %s", text.len ? ", " : "", strerror(-recorder->waits_rc));
         rc = store_ledger(recorder->store, launch_id, rows[i].producer, "records", (int64_t)counts[i].seen,
-                          (int64_t)(counts[i].kept - lost), (int64_t)dropped, rows[i].breach && dropped, text.text,
+                          (int64_t)(counts[i].kept - lost), (int64_t)dropped, rows[i].breach && (dropped || untold), text.text,
                           err);
         strbuf_free(&text);
     }

@@ -488,7 +488,7 @@ static void recorder_detach(struct recorder *recorder)
     capture_look(recorder->capture); // who holds what those wait for that never came back
     capture_totals(recorder->capture, recorder_on_total, recorder);
     recorder->end_ns = clock_monotonic_ns();
-    capture_detach(recorder->capture);
+    recorder->waits_rc = capture_detach(recorder->capture);
     for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
         ;
     stacks_finish(recorder->stacks);
