@@ -140,6 +140,7 @@ int capture_mark(struct capture *capture);
 
 enum {
     ITERATE_MARK,
+    ITERATE_MARK_AGAIN, // who has no storage now is lost
     ITERATE_LOOK,
     ITERATE_WAITING,
     ITERATE_UNFINISHED,

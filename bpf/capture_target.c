@@ -164,7 +164,7 @@ int capture_mark(struct capture *capture)
     uint32_t key;
 
     if (count >= 0)
-        count = capture_iterate(capture, ITERATE_MARK, 0, deliver, capture);
+        count = capture_iterate(capture, ITERATE_MARK_AGAIN, 0, deliver, capture);
     while (!bpf_map_get_next_key(map, NULL, &key))
         if (bpf_map_delete_elem(map, &key))
             break;

@@ -44,7 +44,7 @@ const volatile __u32 wake_bytes = 1 << 21; /* half of the big ring; 0: at every 
 const volatile __u64 wake_pause_ns = 1000000; /* between two wake-ups of a reader that sleeps */
 const volatile __u32 wake_rare_bytes = 1 << 19;
 
-enum iterator_mode { MODE_MARK, MODE_LOOK, MODE_WAITING, MODE_UNFINISHED, MODE_TOTALS };
+enum iterator_mode { MODE_MARK, MODE_MARK_AGAIN, MODE_LOOK, MODE_WAITING, MODE_UNFINISHED, MODE_TOTALS };
 __u32 iterator_mode = MODE_MARK;
 
 static __u64 target_bits[TID_MAX / 64];

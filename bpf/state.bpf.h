@@ -44,8 +44,11 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
     if (!write_record(seq, UG_COUNTER_TASK, &event, sizeof(event), false))
         return;
     thread = mark(task);
-    if (!thread)
+    if (!thread) {
+        if (iterator_mode == MODE_MARK_AGAIN)
+            count_unfollowed(task);
         return;
+    }
     if (task->pid == task->tgid && leader_count < LEADERS_MAX)
         leaders[index_of(leader_count++, LEADERS_MAX)] = tgid;
     if (!task->on_cpu) {
@@ -221,7 +224,7 @@ int each_task(struct bpf_iter__task *ctx)
 
     if (!task)
         return 0;
-    if (iterator_mode == MODE_MARK) {
+    if (iterator_mode == MODE_MARK || iterator_mode == MODE_MARK_AGAIN) {
         mark_wanted(ctx->meta->seq, task);
         return 0;
     }

@@ -53,6 +53,13 @@ static __always_inline struct thread *mark(struct task_struct *task)
     return thread;
 }
 
+/* Of whom nothing can be kept is not followed. Who is marked already has storage, who exits needs none. */
+static __always_inline void count_unfollowed(struct task_struct *task)
+{
+    if (!(task->flags & PF_EXITING) && !thread_of(task))
+        count_lost(UG_COUNTER_TASK);
+}
+
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
 {
@@ -65,7 +72,7 @@ int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
     if (mark(child))
         emit_task(child, UG_TASK_FORK, true);
     else
-        count_lost(UG_COUNTER_TASK); /* no storage to be had: the child is not followed */
+        count_unfollowed(child);
     return 0;
 }
 

@@ -483,9 +483,11 @@ TEST(drops_are_a_breach)
     begin();
     fake.counts[UG_COUNTER_GAP] = (struct ug_counts){.seen = 10, .kept = 7, .dropped = 3, .truncated = 2};
     fake.counts[UG_COUNTER_SAMPLE] = (struct ug_counts){.seen = 5, .kept = 4, .dropped = 1};
+    fake.counts[UG_COUNTER_TASK] = (struct ug_counts){.seen = 5, .kept = 3, .dropped = 2};
     end();
     CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.gap' AND seen = kept + dropped"), 1);
     CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.sample'"), 0);
+    check_text("SELECT detail FROM ledger WHERE producer = 'bpf.task' AND dropped = 2", "not followed");
     CHECK_INT(number("SELECT max(value) FROM counter WHERE source = 'drops' AND name = 'gap'"), 3);
     CHECK(number("SELECT count(*) FROM counter WHERE source = 'vmstat'") > 0);
 }

@@ -38,6 +38,8 @@ static int ledger_capture(struct recorder *recorder, const int64_t *launch_id, s
             strbuf_add(&text, "%" PRIu64 " with a stack cut short", (uint64_t)counts[i].truncated);
         if (lost)
             strbuf_add(&text, "%s%" PRIu64 " could not be written to the store", text.len ? ", " : "", lost);
+        if (i == UG_COUNTER_TASK && counts[i].dropped)
+            strbuf_add(&text, "each a thread that is not followed, or a birth, an end or a name that is not known");
         bool untold = i == UG_COUNTER_GAP && recorder->waits_rc; // how many is not known
         if (untold)
             strbuf_add(&text, "%sthose that went on at the end could not be read: %s", text.len ? ", " : "", strerror(-recorder->waits_rc));
