@@ -206,11 +206,11 @@ static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread,
 }
 
 static __always_inline void fill_gap(struct ug_gap *gap, struct thread *thread,
-                                     struct task_struct *task, __u64 now)
+                                     struct task_struct *task, __u64 out_ns, __u64 now)
 {
     __builtin_memset(gap, 0, sizeof(*gap));
     gap->head.kind = UG_EVENT_GAP;
-    gap->out_ns = thread->out_ns;
+    gap->out_ns = out_ns;
     gap->waking_ns = thread->waking_ns;
     gap->in_ns = now;
     copy_task(&gap->task, task);
@@ -291,35 +291,42 @@ static __always_inline bool short_is_due(struct thread *thread, __u64 off)
 
 /* When it became runnable by the scheduler's account, where no waker was seen: it came while the thread was on its way out, or was
  * not told (end_untold). */
-static __always_inline __u64 runnable_since(struct thread *thread, struct task_struct *task, __u64 in_ns)
+static __always_inline __u64 runnable_since(struct thread *thread, struct task_struct *task, __u64 out_ns, __u64 in_ns)
 {
     __u64 waited, queued;
 
     if (!has_account(task))
-        return thread->out_ns;
+        return out_ns;
     waited = task->sched_info.run_delay - thread->out_delay_ns;
     queued = task->sched_info.last_queued;
     if (queued)
         waited += run_queue_clock(task) - queued;
-    return waited < in_ns - thread->out_ns ? in_ns - waited : thread->out_ns;
+    return waited < in_ns - out_ns ? in_ns - waited : out_ns;
 }
 
-/* The thread was off the CPU until `in_ns`. prev: who left the CPU for it; NULL: not known. */
-static __always_inline void end_gap(struct thread *thread, struct task_struct *task, struct task_struct *prev, __u64 in_ns)
+/* Who tells a wait that ends while the iterator reads those that go on: the thread, as it comes back, or the iterator. Not both. */
+static __always_inline bool claim_gap(struct thread *thread, __u64 out_ns)
+{
+    return __sync_val_compare_and_swap(&thread->out_ns, out_ns, 0) == out_ns;
+}
+
+/* The thread was off the CPU from `out_ns` until `in_ns`. prev: who left the CPU for it; NULL: not known. */
+static __always_inline void end_gap(struct thread *thread, struct task_struct *task, struct task_struct *prev, __u64 out_ns,
+                                    __u64 in_ns)
 {
     struct scratch *scratch;
     struct ug_gap *gap;
-    __u64 off = in_ns - thread->out_ns;
+    __u64 off = in_ns - out_ns;
 
     if (off < threshold_ns && !short_is_due(thread, off))
         return;
     scratch = scratch_of(SCRATCH_SWITCH);
-    if (!scratch)
+    if (!scratch || !claim_gap(thread, out_ns))
         return;
     gap = (struct ug_gap *)scratch->bytes;
-    fill_gap(gap, thread, task, in_ns);
+    fill_gap(gap, thread, task, out_ns, in_ns);
     if (thread->prev_state && !thread->waking_ns && !thread->attach_ns)
-        gap->waking_ns = runnable_since(thread, task, in_ns);
+        gap->waking_ns = runnable_since(thread, task, out_ns, in_ns);
     if (prev) {
         copy_other(&gap->before, prev);
         gap->before_prio = prev->prio;
@@ -331,14 +338,16 @@ static __always_inline void end_gap(struct thread *thread, struct task_struct *t
 static __always_inline void switch_in(struct task_struct *task, struct task_struct *prev, __u64 now)
 {
     struct thread *thread = thread_of(task);
+    __u64 out_ns;
 
     if (!thread)
         return;
     if (thread->queued)
         dequeue(thread);
-    if (!thread->out_ns)
+    out_ns = thread->out_ns;
+    if (!out_ns)
         return;
-    end_gap(thread, task, prev, now);
+    end_gap(thread, task, prev, out_ns, now);
     thread->out_ns = 0;
 }
 
@@ -349,12 +358,14 @@ static __always_inline void switch_in(struct task_struct *task, struct task_stru
  */
 static __always_inline void end_untold(struct thread *thread, struct task_struct *task, __u64 now)
 {
-    __u64 arrival, clock, ago, in_ns;
+    __u64 out_ns = thread->out_ns, arrival, clock, ago, in_ns;
 
     if (thread->queued)
         dequeue(thread);
+    if (!out_ns)
+        return;
     if (!has_account(task)) {
-        if (now - thread->out_ns >= threshold_ns)
+        if (now - out_ns >= threshold_ns)
             count_lost(UG_COUNTER_GAP);
         return;
     }
@@ -363,13 +374,13 @@ static __always_inline void end_untold(struct thread *thread, struct task_struct
         return;
     clock = run_queue_clock(task);
     ago = clock > arrival ? clock - arrival : 0;
-    in_ns = ago < now - thread->out_ns ? now - ago : thread->out_ns;
+    in_ns = ago < now - out_ns ? now - ago : out_ns;
     thread->flags |= UG_GAP_NO_IN;
     if (thread->waking_ns > in_ns) { /* a waker that came too late for this wait */
         thread->waking_ns = 0;
         thread->flags &= ~(UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_NMI | UG_GAP_WAKER_KTHREAD);
     }
-    end_gap(thread, task, NULL, in_ns);
+    end_gap(thread, task, NULL, out_ns, in_ns);
 }
 
 static __always_inline void switch_out(void *ctx, struct task_struct *task,

@@ -177,9 +177,9 @@ static __always_inline void send_unfinished(struct seq_file *seq, struct task_st
 {
     struct scratch *scratch;
     struct ug_gap *gap;
-    __u64 now = bpf_ktime_get_ns();
+    __u64 out_ns = thread->out_ns, now = bpf_ktime_get_ns();
 
-    if (!thread->out_ns || now - thread->out_ns < threshold_ns)
+    if (!out_ns || now - out_ns < threshold_ns)
         return;
     if (task->on_cpu) { /* it is back, which was not told: see end_untold */
         if (last)
@@ -190,13 +190,16 @@ static __always_inline void send_unfinished(struct seq_file *seq, struct task_st
     if (!scratch)
         return;
     gap = (struct ug_gap *)scratch->bytes;
-    fill_gap(gap, thread, task, now);
-    if (!gap->out_ns) /* it has come back meanwhile */
-        return;
+    fill_gap(gap, thread, task, out_ns, now);
     gap->flags |= UG_GAP_UNFINISHED;
     finish_gap(scratch, thread, task);
-    if (write_record(seq, last ? UG_COUNTER_GAP : UG_COUNTER_STATE, gap, gap->head.size, gap_is_cut(gap)) && last)
-        thread->out_ns = 0;
+    if (last ? !claim_gap(thread, out_ns) : thread->out_ns != out_ns) /* it has come back meanwhile: this may be of two waits */
+        return;
+    if (write_record(seq, last ? UG_COUNTER_GAP : UG_COUNTER_STATE, gap, gap->head.size, gap_is_cut(gap)) || !last)
+        return;
+    /* To be told when the kernel comes again; unless it has gone off again already, for the next wait. */
+    if (__sync_val_compare_and_swap(&thread->out_ns, 0, out_ns))
+        count_lost(UG_COUNTER_GAP);
 }
 
 struct total_record {

@@ -28,6 +28,9 @@ def pipe_pair():
         totals = {r["tid"]: r for r in records if r["kind"] == "total"}
         check(totals[subject.pid]["switches"] > 0 and totals[subject.pid]["run_ns"] > 0, totals)
         check(counts["gap"]["kept"] == len([r for r in records if r["kind"] == "gap"]), counts)
+        for tid in (subject.pid, subject.id): # also of the waits that went on at the end
+            gaps = [r for r in records if is_gap(r, tid)]
+            check(not overlaps(gaps), "one wait twice", tid, overlaps(gaps)[:3])
 
 
 def overlaps(gaps):
