@@ -144,6 +144,19 @@ static __always_inline void count_fact(__u32 what, bool target, struct task_stru
     begin_tally(tally, now);
 }
 
+/* What is left of a series at the end: no fact comes any more that would send it. */
+static long send_rest(__u64 i, void *unused)
+{
+    struct tally *tally = &tallies[index_of(i, TALLY_SLOTS)];
+    struct scratch *scratch = scratch_of(SCRATCH_ITERATOR);
+
+    if (!scratch || !tally->unsent)
+        return 0;
+    send_tally(tally, (struct ug_fact *)scratch->bytes, tally->last_ns);
+    begin_tally(tally, tally->last_ns);
+    return 0;
+}
+
 SEC("tp_btf/signal_generate")
 int BPF_PROG(fact_signal, int number, struct kernel_siginfo *info, struct task_struct *task)
 {

@@ -2,13 +2,14 @@
 /*
  * The iterator over all tasks, in five modes: mark the threads of the processes asked for, look
  * what the targets are doing now, send the gaps that have not ended yet, or that will not be seen to
- * end, and read the totals. It runs
+ * end, with what is left of series of facts, and read the totals. It runs
  * in the loader's context, which reads the records as a file: no ring that 5,000 threads at once
  * could overflow.
  */
 #ifndef UPGATE_BPF_STATE_BPF_H
 #define UPGATE_BPF_STATE_BPF_H
 
+#include "bpf/facts.bpf.h"
 #include "bpf/locks.bpf.h"
 #include "bpf/sched.bpf.h"
 #include "bpf/tasks.bpf.h"
@@ -225,8 +226,11 @@ int each_task(struct bpf_iter__task *ctx)
     struct task_struct *task = ctx->task;
     struct thread *thread;
 
-    if (!task)
+    if (!task) { /* behind the last one */
+        if (iterator_mode == MODE_UNFINISHED)
+            BOUNDED_LOOP(TALLY_SLOTS, send_rest, NULL);
         return 0;
+    }
     if (iterator_mode == MODE_MARK || iterator_mode == MODE_MARK_AGAIN) {
         mark_wanted(ctx->meta->seq, task);
         return 0;

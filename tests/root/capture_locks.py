@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A reader of /proc/PID/smaps_rollup holds the target's mmap_lock: the wait names it, and samples show what it does.
-Stalls that began before the attachment, and those that have not ended at its end."""
+Stalls that began before the attachment, and those that have not ended at its end. Series of facts to their end."""
 import fcntl
 import os
 import signal
@@ -12,6 +12,7 @@ import time
 from capture_rig import LOCK_MMAP, MS, NO_OUT, OWNER_READER, SAMPLE_OWNER, UNFINISHED, Capture, Failed, Lines, \
     Subject, check, is_gap, length, main
 
+MIGRATE = 6  # enum ug_fact_what
 RESIDENT = 1 << 30  # walked in 10 ms or more: several time slices, and some ticks of 499 Hz
 READER = """
 import sys, time
@@ -80,9 +81,33 @@ def lock_before():
             waiter.wait()
 
 
+def pages_moved():
+    with open("/proc/vmstat", encoding="ascii") as file:
+        return dict((words[0], int(words[1])) for words in map(str.split, file)).get("pgmigrate_success", 0)
+
+
+def end_of_a_series():
+    """Pages that are moved in less than the period of a series (100 ms), or in the last one that began: all are told."""
+    with Subject("idle") as subject, Capture(subject.pid) as capture:
+        before = pages_moved()
+        try:
+            with open("/proc/sys/vm/compact_memory", "w", encoding="ascii") as file:
+                file.write("1")
+        except OSError as error:
+            print(f"no memory can be compacted here ({error}): not tested")
+            return
+        moved = pages_moved() - before
+        records, counts = capture.stop()
+        told = sum(r["value"][0] for r in records if r["kind"] == "fact" and r["what"] == MIGRATE)
+        if moved < 1000 or not told:
+            print(f"{moved} pages were moved, {told} were told: not tested")
+            return
+        check(counts["fact"]["dropped"] or told >= moved * 9 // 10, "moved", moved, "told", told)
+
+
 def wchan(pid):
     with open(f"/proc/{pid}/stack", encoding="ascii") as file:
         return file.read()
 
 
-main(mmap_lock, stopped_before, lock_before)
+main(mmap_lock, stopped_before, lock_before, end_of_a_series)
