@@ -83,7 +83,7 @@ struct wait {
     __u32 flags;       /* LCB_F_* */
     __u32 owner_flags; /* UG_GAP_OWNER_* */
     struct ug_task owner;
-    __u32 active; /* has its place in actives */
+    __u32 active; /* its place in actives, and 1: the thread may have another id by its end; 0: none */
     __u16 kind;
     __u16 owner_count;
 };

@@ -214,7 +214,10 @@ struct ug_task_event {
     __u32 what; /* enum ug_task_what */
     __u32 ppid; /* tgid of the parent */
     __u32 target; /* 1: it belongs to the target */
-    __s32 exit_code; /* of UG_TASK_EXIT: wait status */
+    union {
+        __s32 exit_code; /* of UG_TASK_EXIT: wait status */
+        __u32 old_tid;   /* of UG_TASK_EXEC: of the thread that called it, which has the id of its process from here on */
+    };
 };
 
 /* Instants have begin_ns == end_ns. Every source is optional: the ledger names those that are missing. */

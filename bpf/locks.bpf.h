@@ -88,7 +88,8 @@ static __always_inline __u64 outer_lock(struct task_struct *task, struct wait *w
 
 static __always_inline void activate(struct wait *wait, __u32 waiter)
 {
-    struct active *active = &actives[index_of(waiter, ACTIVE_MAX)];
+    __u32 place = index_of(waiter, ACTIVE_MAX);
+    struct active *active = &actives[place];
 
     if (active->lock)
         return; /* another thread has the place: its owner is watched, this one's is not */
@@ -97,12 +98,12 @@ static __always_inline void activate(struct wait *wait, __u32 waiter)
     active->kind = wait->kind;
     active->lock = wait->lock;
     __sync_fetch_and_add(&active_count, 1);
-    wait->active = 1;
+    wait->active = place + 1;
 }
 
-static __always_inline void deactivate(struct wait *wait, __u32 waiter)
+static __always_inline void deactivate(struct wait *wait)
 {
-    struct active *active = &actives[index_of(waiter, ACTIVE_MAX)];
+    struct active *active = &actives[index_of(wait->active - 1, ACTIVE_MAX)];
 
     if (!wait->active)
         return;
@@ -202,7 +203,7 @@ int BPF_PROG(lock_begin, void *lock_pointer, unsigned int flags)
         thread->budget_ns = now;
         thread->budget = BUDGET;
     }
-    deactivate(wait, task->pid);
+    deactivate(wait);
     __builtin_memset(wait, 0, sizeof(*wait));
     wait->lock = lock;
     wait->flags = flags;
@@ -271,7 +272,7 @@ int BPF_PROG(lock_end, void *lock_pointer, int result)
     if (thread->wait.begin_ns && thread->wait.lock == lock) {
         if (now - thread->wait.begin_ns >= threshold_ns)
             send_lock(ctx, thread, task, &thread->wait, now);
-        deactivate(&thread->wait, task->pid);
+        deactivate(&thread->wait);
         thread->wait.begin_ns = 0;
     } else if (thread->spin_begin_ns && thread->spin_lock == lock) {
         if (now - thread->spin_begin_ns >= threshold_ns) {

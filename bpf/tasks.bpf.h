@@ -90,6 +90,7 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(task_exec, struct task_struct *task, int old_tid, struct linux_binprm *binprm)
 {
     bool target = is_target(old_tid) || is_target(task->pid);
+    struct ug_task_event event;
 
     if ((__u32)task->tgid == self_tgid)
         return 0;
@@ -98,7 +99,9 @@ int BPF_PROG(task_exec, struct task_struct *task, int old_tid, struct linux_binp
         clear_target(old_tid);
         set_target(task->pid);
     }
-    emit_task(task, UG_TASK_EXEC, target);
+    fill_task(&event, task, UG_TASK_EXEC, target);
+    event.old_tid = old_tid;
+    emit_rare(UG_COUNTER_TASK, &event, sizeof(event), false);
     return 0;
 }
 

@@ -173,7 +173,8 @@ static void print_task_event(const struct ug_task_event *event)
     U(event, what);
     U(event, ppid);
     U(event, target);
-    printf(",\"exit_code\":%d}\n", event->exit_code);
+    printf(",\"exit_code\":%d,\"old_tid\":%u}\n", event->what == UG_TASK_EXIT ? event->exit_code : 0,
+           event->what == UG_TASK_EXEC ? event->old_tid : 0);
 }
 
 static void print_fact(const struct ug_fact *fact)

@@ -125,6 +125,18 @@ def born_later():
         capture.have(lambda r: is_gap(r, other, "nanosleep"), "a gap after the exec")
 
 
+def exec_of_a_thread():
+    """It takes the id of the main thread, and is followed by that one."""
+    with Subject("idle") as subject, Capture(subject.pid) as capture:
+        child = subject.ask("thread exec")
+        began = capture.have(lambda r: r["kind"] == "task" and r["what"] == EXEC and r["task"]["tid"] == child, "the exec of a thread")
+        check(began["target"] == 1 and began["old_tid"] not in (0, child), began)
+        end = capture.have(lambda r: r["kind"] == "task" and r["what"] == EXIT and r["task"]["tid"] == child and
+                           r["at_ns"] > began["at_ns"], "the exit of what it became")
+        check(end["exit_code"] == 0, end)
+        capture.have(lambda r: is_gap(r, child, "nanosleep") and r["out_ns"] > began["at_ns"], "a gap after the exec")
+
+
 def not_children():
     with Subject("idle") as subject, Capture(subject.pid, options=["-n"]) as capture:
         child = subject.ask("fork")
@@ -201,4 +213,4 @@ def cgroup_members():
                 time.sleep(0.05)
 
 
-main(pipe_pair, untold_switches, untold_before_exit, short_ones, futex_holder, preempted, born_later, not_children, others_are_silent, renamed, cgroup_members)
+main(pipe_pair, untold_switches, untold_before_exit, short_ones, futex_holder, preempted, born_later, exec_of_a_thread, not_children, others_are_silent, renamed, cgroup_members)

@@ -6,7 +6,8 @@
 //   holder's thread id map BYTES  resident memory in small pages, and main maps and unmaps spin
 //   main runs threads N  N threads sleep a second at a time idle       main waits for stdin; a line
 //   "thread" starts a sleeper, "fork" a child that sleeps, "exec" a child
-//              that becomes sleep(1), "name" gives main another name; each answers with the id
+//              that becomes sleep(1), "thread exec" one whose thread does, "name" gives main another name;
+//              each answers with the id
 //   storm      two threads play ping-pong over pipes
 #include <pthread.h>
 #include <stdio.h>
@@ -101,6 +102,12 @@ static void *sleep_long(void *unused)
     return unused;
 }
 
+static void *become_sleep(void *unused)
+{
+    execlp("sleep", "sleep", "0.05", NULL);
+    return unused;
+}
+
 static void *tell_and_sleep(void *unused)
 {
     say("id", syscall(SYS_gettid));
@@ -158,6 +165,8 @@ static void run_idle(void)
         prctl(PR_SET_PDEATHSIG, 9);
         if (!strcmp(line, "exec\n"))
             execlp("sleep", "sleep", "0.05", NULL);
+        if (!strcmp(line, "thread exec\n"))
+            start(become_sleep);
         sleep_often(NULL);
     }
 }

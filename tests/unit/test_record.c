@@ -442,6 +442,49 @@ TEST(a_pid_used_again)
     CHECK_INT(number("SELECT started_ns FROM thread WHERE comm = 'second'"), 6000000);
 }
 
+// It is the thread that goes on, by another id: what the main thread did is not its, and the end of that one not the process's.
+TEST(a_thread_that_calls_exec_takes_the_id_of_its_process)
+{
+    begin();
+    const uint32_t pid = 4000000, tid = 4000001; // beyond what /proc has
+    struct ug_task_event event = {.head = {.kind = UG_EVENT_TASK},
+                                  .at_ns = 1000,
+                                  .start_ns = 50000000,
+                                  .task = {.tid = pid, .tgid = pid, .comm = "main"},
+                                  .what = UG_TASK_FORK,
+                                  .ppid = (__u32)target,
+                                  .target = 1};
+    struct ug_gap gap = gap_of(pid, 2000);
+    gap.task = event.task;
+    push(&event, sizeof event, NULL, 0);
+    push(&gap, sizeof gap, NULL, 0);
+    event.at_ns = 3000;
+    event.task = (struct ug_task){.tid = tid, .tgid = pid, .comm = "worker"};
+    push(&event, sizeof event, NULL, 0);
+    gap = gap_of(tid, 4000000);
+    gap.task = event.task;
+    push(&gap, sizeof gap, NULL, 0);
+    event.at_ns = 7500000;
+    event.task = (struct ug_task){.tid = pid, .tgid = pid, .comm = "main"};
+    event.what = UG_TASK_EXIT;
+    event.exit_code = 9;
+    push(&event, sizeof event, NULL, 0);
+    event.at_ns = 8000000;
+    memcpy(event.task.comm, "other", 6);
+    event.what = UG_TASK_EXEC;
+    event.old_tid = tid;
+    push(&event, sizeof event, NULL, 0);
+    gap = gap_of(pid, 9000000);
+    gap.task = event.task;
+    push(&gap, sizeof gap, NULL, 0);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM thread t JOIN process p ON p.id = t.process_id WHERE p.tgid = 4000000"), 3);
+    CHECK_INT(number("SELECT ended_ns FROM thread WHERE tid = 4000000 AND started_ns = 1000"), 7500000);
+    CHECK_INT(number("SELECT ended_ns FROM thread WHERE tid = 4000001"), 8000000);
+    CHECK_INT(number("SELECT out_ns FROM gap g JOIN thread t ON t.id = g.thread_id WHERE tid = 4000000 AND started_ns = 8000000"), 9000000);
+    CHECK_INT(number("SELECT count(*) FROM process WHERE tgid = 4000000 AND comm = 'other' AND exit_code IS NULL"), 1);
+}
+
 // A birth that the kernel side could not follow: its exec tells, and it is asked for.
 TEST(a_child_that_was_missed)
 {

@@ -314,6 +314,32 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
     }
 }
 
+static void tasks_end_thread(struct task_thread *thread, int64_t at_ns)
+{
+    if (thread->ended)
+        return;
+    thread->ended = true;
+    thread->ended_ns = at_ns;
+    thread->dirty = true;
+}
+
+// A thread that calls exec outlives the others and takes the id of the process. Its own is used no more, of which no end is told; that of
+// the main thread has an end, which was none of the process. It goes on as another thread.
+static void tasks_take_over(struct tasks *tasks, struct task_process *process, const struct ug_task_event *event)
+{
+    int64_t at_ns = (int64_t)event->at_ns;
+    const uint32_t tids[] = {event->old_tid, event->task.tid};
+    for (size_t i = 0; i < sizeof tids / sizeof *tids; i++) {
+        struct task_thread *thread = tasks_find_thread(tasks, tids[i]);
+        if (thread && thread->process == process)
+            tasks_end_thread(thread, at_ns);
+    }
+    process->has_exit = false;
+    struct task_thread *thread = tasks_add_thread(tasks, process, event->task.tid, event->task.comm, at_ns);
+    if (thread)
+        thread->started_ns = at_ns;
+}
+
 static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event)
 {
     int64_t at_ns = (int64_t)event->at_ns;
@@ -334,6 +360,8 @@ static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event
     process->ppid = event->ppid;
     task_comm_set(process->comm, event->task.comm);
     process->named_ns = at_ns;
+    if (event->old_tid && event->old_tid != event->task.tid)
+        tasks_take_over(tasks, process, event);
     struct task_thread *thread = tasks_find_thread(tasks, event->task.tid);
     if (thread && thread->process == process)
         tasks_rename(thread, event->task.comm, at_ns);
@@ -343,11 +371,8 @@ static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event
 static void tasks_on_exit(struct tasks *tasks, const struct ug_task_event *event)
 {
     struct task_thread *thread = tasks_find_thread(tasks, event->task.tid);
-    if (thread && thread->process->tgid == event->task.tgid && !thread->ended) {
-        thread->ended = true;
-        thread->ended_ns = (int64_t)event->at_ns;
-        thread->dirty = true;
-    }
+    if (thread && thread->process->tgid == event->task.tgid)
+        tasks_end_thread(thread, (int64_t)event->at_ns);
     struct task_process *process = tasks_find_process(tasks, event->task.tgid);
     if (!process || event->task.tid != event->task.tgid)
         return;
