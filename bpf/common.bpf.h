@@ -19,7 +19,7 @@ enum {
     TID_MAX = 1 << 22, /* PID_MAX_LIMIT of 64-bit kernels */
     CPU_MAX = 4096,    /* a power of two */
     ACTIVE_MAX = 64,   /* waits for locks whose owners are watched at one time; a power of two */
-    LEADERS_MAX = 8,
+    LEADERS_MAX = 1024, /* a power of two */
     BUDGET = 20, /* stacks taken at switch-out per thread and 10 ms: 2,000/s at 1 us each */
     BUDGET_NS = 10000000,
     SKIP_OWN_FRAMES = 2, /* of a stack: the program itself and the kernel function that calls it */
@@ -68,9 +68,8 @@ struct active {
 static struct active actives[ACTIVE_MAX];
 static __s32 active_count;
 
-/* The first of the target's processes: whose cgroup is whose. */
+/* Processes of the target, each at its id: whose cgroup is whose. */
 static __u32 leaders[LEADERS_MAX];
-static __u32 leader_count;
 
 static __u64 preempt_counts[CPU_MAX]; /* where they are */
 

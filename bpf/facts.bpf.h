@@ -261,9 +261,14 @@ int BPF_PROG(fact_swap_numa, struct task_struct *task)
     return 0;
 }
 
+struct freeze_search {
+    __u64 cgroup, self; /* self: as the parent of others it is known by that */
+    bool found;
+};
+
 /* Is the cgroup that of the process, or above it? In the hierarchy of version 2, where the
  * tracepoint is. */
-static __always_inline bool holds_process(struct cgroup *cgroup, __u32 tgid)
+static __always_inline bool holds_process(const struct freeze_search *search, __u32 tgid)
 {
     struct task_struct *task = bpf_task_from_pid(tgid);
     struct cgroup_subsys_state *state;
@@ -272,26 +277,37 @@ static __always_inline bool holds_process(struct cgroup *cgroup, __u32 tgid)
     if (!task)
         return false;
     state = BPF_CORE_READ(task, cgroups, dfl_cgrp, self.parent);
-    found = BPF_CORE_READ(task, cgroups, dfl_cgrp) == cgroup;
+    found = (__u64)BPF_CORE_READ(task, cgroups, dfl_cgrp) == search->cgroup;
     for (int depth = 0; depth < CGROUP_DEPTH && state && !found; depth++) {
-        found = (__u64)state == (__u64)cgroup + bpf_core_field_offset(struct cgroup, self);
+        found = (__u64)state == search->self;
         state = BPF_CORE_READ(state, parent);
     }
     bpf_task_release(task);
     return found;
 }
 
+static long freeze_each(__u64 i, struct freeze_search *search)
+{
+    __u32 tgid = leaders[index_of(i, LEADERS_MAX)];
+
+    if (!tgid || !holds_process(search, tgid))
+        return 0;
+    search->found = true;
+    return 1;
+}
+
 static __always_inline void freeze_fact(struct cgroup *cgroup, __u64 freeze)
 {
     __u64 now = bpf_ktime_get_ns();
+    struct freeze_search search = {0};
     struct ug_fact fact;
-    bool ours = false;
 
     if (!ask_owners || !bpf_task_from_pid)
         return;
-    for (int i = 0; i < LEADERS_MAX && !ours; i++)
-        ours = leaders[i] && holds_process(cgroup, leaders[i]);
-    if (!ours)
+    search.cgroup = (__u64)cgroup;
+    search.self = (__u64)cgroup + bpf_core_field_offset(struct cgroup, self);
+    BOUNDED_LOOP(LEADERS_MAX, freeze_each, &search);
+    if (!search.found)
         return;
     fill_fact(&fact, UG_FACT_CGROUP_FREEZE, NULL, bpf_get_current_task_btf(), now, now);
     fact.value[0] = freeze;

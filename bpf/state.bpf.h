@@ -50,8 +50,6 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
             count_unfollowed(task);
         return;
     }
-    if (task->pid == task->tgid && leader_count < LEADERS_MAX)
-        leaders[index_of(leader_count++, LEADERS_MAX)] = tgid;
     if (!task->on_cpu) {
         now = bpf_ktime_get_ns();
         thread->prev_state = task->__state;

@@ -33,6 +33,15 @@ static __always_inline void emit_task(struct task_struct *task, __u32 what, bool
     emit_rare(UG_COUNTER_TASK, &event, sizeof(event), false);
 }
 
+/* Where two have the same place it stays that of the first while that lives. */
+static __always_inline void keep_leader(__u32 tgid)
+{
+    __u32 *leader = &leaders[index_of(tgid, LEADERS_MAX)];
+
+    if (!is_target(*leader))
+        *leader = tgid;
+}
+
 /* Storage first, then the bit: who sees the bit finds the storage. */
 static __always_inline struct thread *mark(struct task_struct *task)
 {
@@ -50,6 +59,8 @@ static __always_inline struct thread *mark(struct task_struct *task)
         forget_thread(task->pid);
         return NULL;
     }
+    if (task->pid == task->tgid)
+        keep_leader(task->pid);
     return thread;
 }
 

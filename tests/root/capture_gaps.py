@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gaps of a target: split, waker, stacks, holder of a futex, preemption; threads and children born later; nothing of
 others."""
+import contextlib
 import os
 import time
 
 from capture_rig import EXEC, EXIT, FORK, MS, NO_IN, OWNER_FUTEX, PREEMPTED, RENAME, SEEN, SHORT, WAKER_IRQ, Capture, \
     Subject, check, is_gap, length, main
+
+CGROUP_FREEZE = 15  # enum ug_fact_what
 
 
 def pipe_pair():
@@ -167,10 +170,10 @@ def renamed():
                      "the new name")
 
 
-def make_cgroup():
-    """A new cgroup of any hierarchy, or None."""
+def make_cgroup(kinds=("cgroup2", "cgroup")):
+    """A new cgroup of any hierarchy of these kinds, or None."""
     with open("/proc/self/mounts", encoding="utf-8") as mounts:
-        paths = [line.split()[1] for line in mounts if line.split()[2] in ("cgroup2", "cgroup")]
+        paths = [line.split()[1] for line in mounts if line.split()[2] in kinds]
     for path in paths:
         path = os.path.join(path, f"upgate-test-{os.getpid()}")
         try:
@@ -205,12 +208,50 @@ def cgroup_members():
                 move(second.pid, cgroup)
                 capture.wait(lambda r: is_gap(r, second.pid), "a gap of one who came later")
     finally:
-        end = time.monotonic() + 10
-        while os.path.exists(cgroup) and time.monotonic() < end:
-            try:
-                os.rmdir(cgroup)
-            except OSError: # its processes are still on their way out
-                time.sleep(0.05)
+        remove(cgroup)
 
 
-main(pipe_pair, untold_switches, untold_before_exit, short_ones, futex_holder, preempted, born_later, exec_of_a_thread, not_children, others_are_silent, renamed, cgroup_members)
+def remove(cgroup):
+    end = time.monotonic() + 10
+    while os.path.exists(cgroup) and time.monotonic() < end:
+        try:
+            os.rmdir(cgroup)
+        except OSError: # its processes are still on their way out
+            time.sleep(0.05)
+
+
+def freeze(cgroup, value):
+    with open(os.path.join(cgroup, "cgroup.freeze"), "w", encoding="ascii") as file:
+        file.write(value)
+
+
+def frozen_child():
+    """The last of many processes, and a child that was born later, in cgroups that are frozen."""
+    cgroup = make_cgroup(("cgroup2",))
+    if not cgroup:
+        print("no cgroup of version 2 can be made here: not tested")
+        return
+    try:
+        with contextlib.ExitStack() as stack:
+            subjects = [stack.enter_context(Subject("idle")) for _ in range(12)]
+            capture = stack.enter_context(Capture(*[subject.pid for subject in subjects]))
+            for name, member in (("last", subjects[-1].pid), ("child", subjects[0].ask("fork"))):
+                part = os.path.join(cgroup, name)
+                os.mkdir(part)
+                try:
+                    move(member, part)
+                except OSError as error:
+                    print(f"no process can be moved into a cgroup here ({error}): not tested")
+                    return
+                freeze(part, "1")
+                freeze(part, "0")
+                fact = capture.wait(lambda r: r["kind"] == "fact" and r["what"] == CGROUP_FREEZE and r["value"][0] == 1, "who froze")
+                check(fact["actor"]["tgid"] == os.getpid(), name, fact)
+                capture.wait(lambda r: r["kind"] == "fact" and r["what"] == CGROUP_FREEZE and r["value"][0] == 0, "who thawed")
+    finally:
+        for part in ("last", "child", ""):
+            remove(os.path.join(cgroup, part))
+
+
+main(pipe_pair, untold_switches, untold_before_exit, short_ones, futex_holder, preempted, born_later, exec_of_a_thread, not_children, others_are_silent, renamed, cgroup_members,
+     frozen_child)
