@@ -208,7 +208,7 @@ static void health_intermittent(struct store *store, const struct workload_facts
     bool own = failed.own_b > failed.exited_b || failed.own_b >= HEALTH_EXITS;
     if (b > a && ((a == 0 && own) || binomial_tail(b, a + b, 0.5) < HEALTH_ALPHA))
         effect = FINDING_FAIL;
-    bool again = effect == FINDING_INCONCLUSIVE && a == 0 && b == 1 && failed.own_b == 1;
+    bool alone = a == 0 && b == 1 && failed.own_b == 1;
     char *reason = failed.aborted_b < 0
                        ? NULL
                        : store_get_text(store, "SELECT reason FROM pair WHERE id = ?", "i",
@@ -221,7 +221,9 @@ static void health_intermittent(struct store *store, const struct workload_facts
                  : failed.pairs == 1 ? " and was made again"
                                      : " and were made again",
                  a, b, reason ? "; " : "", reason ? reason : "",
-                 again ? ", without a step call: once, that may be chance; run again" : "");
+                 !alone                           ? ""
+                 : effect == FINDING_INCONCLUSIVE ? ", without a step call: once, that may be chance; run again"
+                                                  : ", by its own act (an abort signal, or an exit code behind a step call): once is a fail");
     free(reason);
 }
 

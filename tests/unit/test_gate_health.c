@@ -154,6 +154,8 @@ TEST(a_crash_of_the_candidate_alone_never_passes)
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     set_exit("exit_code = 1, steps = 57");
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, REASON),
+                   "planted by the test, by its own act (an abort signal, or an exit code behind a step call): once is a fail");
     world_pair(&world, failed("crashed", "stopped")); // the baseline does it too
     world_pairs(&world, 2, (struct world_pair){0});
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
