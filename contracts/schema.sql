@@ -191,7 +191,7 @@ CREATE TABLE loss (
 ) STRICT, WITHOUT ROWID;
 
 -- Outputs for the parity gate. Of long tensors the first 4,096 values, and all of them as a sketch; count and digest are
--- of all.
+-- of all. Of those behind the first 16 MiB of a launch the digest: data is empty.
 CREATE TABLE tensor (
     launch_id INTEGER NOT NULL REFERENCES launch (id),
     rank      INTEGER NOT NULL,

@@ -46,8 +46,8 @@ static int judge_trust(struct store *store, bool *ret_ok, char **ret_breach, str
     return 0;
 }
 
-static int judge_parity(struct store *store, const struct run_facts *run,
-                        struct judge_parity *parity, struct error *err)
+static int judge_parity(struct store *store, struct run_facts *run, struct judge_parity *parity,
+                        struct error *err)
 {
     for (int i = 0; i < run->workload_count; i++) {
         struct parity_context context = {store, &run->workloads[i].facts, &run->gate,
@@ -56,9 +56,12 @@ static int judge_parity(struct store *store, const struct run_facts *run,
         int count, rc = parity_judge(&context, &rows, &count, err);
         if (rc)
             return rc;
+        rc = parity_find_uncompared(&context, rows, count, &run->findings, err);
         for (int k = 0; k < count; k++)
             vector_push(parity->rows, parity->count, rows[k]);
         free(rows);
+        if (rc)
+            return rc;
     }
     return 0;
 }

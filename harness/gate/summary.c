@@ -237,6 +237,17 @@ static void summary_add_uncompared(const struct summary_input *input, struct str
     summary_add_lacking(text, "in", run, &lacking);
 }
 
+static void summary_add_notes(const struct run_facts *run, const char *kind, struct strbuf *text)
+{
+    for (int i = 0; i < run->findings.count; i++) {
+        const struct finding *finding = &run->findings.items[i];
+        if (strcmp(finding->kind, kind) != 0)
+            continue;
+        strbuf_add(text, "; ");
+        summary_add_finding(text, finding);
+    }
+}
+
 static void summary_pass(const struct summary_input *input, const struct summary_count *count,
                          struct strbuf *text)
 {
@@ -250,13 +261,8 @@ static void summary_pass(const struct summary_input *input, const struct summary
         strbuf_add(text, "; %d cell%s improved", count->improved, count->improved == 1 ? "" : "s");
     if (input->parity_count)
         strbuf_add(text, "; parity holds for %d of %d", input->parity_count, input->parity_count);
-    for (int i = 0; i < input->run->findings.count; i++) {
-        const struct finding *finding = &input->run->findings.items[i];
-        if (strcmp(finding->kind, "outside") != 0) // what the margins above do not speak of
-            continue;
-        strbuf_add(text, "; ");
-        summary_add_finding(text, finding);
-    }
+    summary_add_notes(input->run, "outputs", text);
+    summary_add_notes(input->run, "outside", text); // what the margins above do not speak of
     summary_add_uncompared(input, text);
 }
 

@@ -466,7 +466,7 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
     launch->machine_read_ns += clock_monotonic_ns() - now;
     launch_suspend(launch, PAIR_HELD_PATIENCE_NS);
     run->undrained[side] += steps;
-    if (run->undrained[side] > PAIR_DRAIN_STEPS)
+    if (run->undrained[side] > PAIR_DRAIN_STEPS || reader_is_filling(launch->reader))
         pair_drain(run, side);
     *ret_block = (struct pair_block){.couple = run->couple,
                                      .side = side,

@@ -25,7 +25,7 @@ struct samples_tensor {
     char *name;
     int dtype;
     uint64_t count, digest;
-    void *data; // at most SAMPLES_TENSOR_VALUES_MAX values
+    void *data; // at most SAMPLES_TENSOR_VALUES_MAX values; none beyond SAMPLES_TENSOR_BYTES_MAX
     size_t data_bytes;
     double *sketch; // of a longer one: TENSOR_SKETCH_BYTES of sums over all its values; NULL
 };
@@ -80,12 +80,15 @@ struct samples {
     uint64_t requests_failed;      // of them: not answered, or by an error of the server
     uint64_t requests_wrong;       // of them: the server knew that its answer was wrong
     uint64_t broken;               // rings the process scribbled over
-    uint64_t tensor_bytes, tensors_over; // kept; records beyond SAMPLES_TENSOR_BYTES_MAX
+    uint64_t tensor_bytes;    // kept
+    uint64_t tensors_digests; // beyond SAMPLES_TENSOR_BYTES_MAX: kept without their values
+    uint64_t tensors_over;    // beyond SAMPLES_TENSOR_DIGESTS_MAX of those: not kept
 };
 
 enum {
     SAMPLES_TENSOR_VALUES_MAX = 4096,
-    SAMPLES_TENSOR_BYTES_MAX = 16 << 20, // of a launch: outputs of the first steps are what is compared
+    SAMPLES_TENSOR_BYTES_MAX = 16 << 20, // of a launch: outputs of the first steps are compared by their values, the rest by digest
+    SAMPLES_TENSOR_DIGESTS_MAX = 16384,  // of a launch: 4 MiB
     SAMPLES_TENSOR_BYTES_MIN = 256,      // what one takes in it without any value: its name, its row
     SAMPLES_SPANS_MAX = 1 << 20,         // of a traced launch: 24 MiB; four phases in each of 260,000 steps
     SAMPLES_STEPS_MAX = 4 << 20          // of a launch: 200 MiB; a run of hours in steps of milliseconds

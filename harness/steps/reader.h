@@ -123,6 +123,9 @@ void reader_looks(const struct reader *reader, struct ug_step_looks *ret_looks);
 // too).
 void reader_request(struct reader *reader, uint32_t slot_idx, uint32_t bits);
 
+// A ring of bytes is more than a quarter full: what a process tells next may find no room. A few loads a slot.
+bool reader_is_filling(const struct reader *reader);
+
 // Takes what a slot has published since the last call, in order, and makes room. Either callback
 // may be NULL: that ring is left alone. Returns 0, or -EPROTO when the process scribbled over its
 // ring: the rest of that ring is skipped. -ENOENT when not claimed.

@@ -178,6 +178,20 @@ int reader_drain(struct reader *reader, uint32_t slot_idx, reader_record_fn on_r
     return rc < 0 ? rc : rc_bytes;
 }
 
+bool reader_is_filling(const struct reader *reader)
+{
+    uint32_t slot_count = reader_slot_count(reader);
+
+    for (uint32_t i = 0; i < slot_count; i++) {
+        const struct ug_step_slot *slot = &reader->slots[i];
+
+        if (__atomic_load_n(&slot->byte_head, __ATOMIC_ACQUIRE) - slot->byte_tail > reader->plan.ring_bytes / 4) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int reader_counters(const struct reader *reader, uint32_t slot_idx,
                     struct reader_counters *ret_counters)
 {

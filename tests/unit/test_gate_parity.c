@@ -338,6 +338,82 @@ TEST(a_wrong_row_behind_the_values_that_are_kept)
     world_close(&world);
 }
 
+// --- outputs behind the first 16 MiB of a launch -----------------------------------------------
+
+// As the harness stores them: a digest, and no value.
+static void add_digest(int64_t launch, const char *name, int step, const char *digest)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(world.store, &err,
+                         "INSERT INTO tensor (launch_id, rank, step, name, dtype, count, digest, data) VALUES (?, 0, ?, ?, 'f32', ?, ?, x'')",
+                         "iisis", launch, (int64_t)step, name, (int64_t)COUNT, digest),
+              0);
+}
+
+// Ten pairs with an output each whose values were kept, and one behind it; its digest is another one on the candidate of pair 6.
+static void add_late(double noise, const char *name, bool differs)
+{
+    open_calibrated();
+    add_pairs(noise, noise);
+    for (int64_t pair = 1; pair <= PAIRS; pair++) {
+        add_digest(2 * pair - 1, name, 300, "same");
+        add_digest(2 * pair, name, 300, differs && pair == 6 ? "other" : "same");
+    }
+}
+
+#define UNCOMPARED "SELECT text FROM finding WHERE kind = 'outputs'"
+
+TEST(outputs_without_values_are_equal_by_digest)
+{
+    add_late(0, "output", false);
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, PARITY("reason", "output")),
+              "equal to the last bit; 10 pairs, 10 tensors, 12000 values; 10 behind the first 16 MiB of a launch by digest only");
+    CHECK_STR(world_text(&world, UNCOMPARED), "");
+    world_close(&world);
+    add_late(0, "last", false); // a name that comes there only
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "last")),
+                   "equal to the last bit (by digest: no values are kept behind the first 16 MiB of a launch); 10 pairs, 10 tensors");
+    world_close(&world);
+}
+
+TEST(outputs_without_values_that_differ_behind_equal_ones_do_not_pass)
+{
+    add_late(0, "output", true);
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "; 10 behind the first 16 MiB of a launch by digest only, 1 of them differ");
+    world_close(&world);
+    add_late(0, "last", true);
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "last")), "or they were not kept");
+    world_close(&world);
+}
+
+// Rounding changes every digest: the pass says that these were not compared.
+TEST(outputs_without_values_behind_others_that_rounding_changes)
+{
+    add_late(1e-3, "output", true);
+    add_output(add_alone("pilot", 1), 1e-3);
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, PARITY("rule", "output")), "baseline-spread");
+    CHECK_STR(world_text(&world, UNCOMPARED), "1 output behind the first 16 MiB of a launch, whose values are not kept, was not compared");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "parity holds for 1 of 1; w: 1 output behind the first 16 MiB of a launch, whose values are not kept, was not compared");
+    world_close(&world);
+}
+
+TEST(outputs_that_were_lost_on_both_sides_are_said)
+{
+    open_calibrated();
+    add_pairs(0, 0);
+    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) SELECT id, 'step protocol', 'tensors', 7, 0 FROM launch");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                   "; w: 140 recorded outputs of the launches were lost, or too many to be kept: not compared");
+    world_close(&world);
+}
+
 // --- integers --------------------------------------------------------------------------------
 
 enum { CLASSES = 4000 };

@@ -113,3 +113,30 @@ TEST(what_the_device_takes_behind_the_last_step_is_kept)
     pair_rows_clear(&rows);
     world_close(&world);
 }
+
+enum { OUTPUTS = 64000 };
+
+static void record_outputs(void *arg)
+{
+    double value = 3;
+    (void)arg;
+    for (int i = 0; i < OUTPUTS; i++) {
+        ug_step_begin();
+        ug_step_tensor("o", UG_DTYPE_FLOAT64, &value, 1);
+        ug_step_end(1);
+    }
+}
+
+TEST(outputs_beyond_the_room_of_a_launch_are_kept_by_digest)
+{
+    enum { KEPT = SAMPLES_TENSOR_BYTES_MAX / (SAMPLES_TENSOR_BYTES_MIN + 8) };
+    struct pair_rows rows = recorded(record_outputs, 1, 0);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor"), OUTPUTS);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE length(data) = 8"), KEPT);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE length(data) = 0"), OUTPUTS - KEPT);
+    CHECK_INT(world_number(&world, "SELECT count(DISTINCT digest) FROM tensor"), 1);
+    CHECK_INT(world_number(&world, "SELECT dropped FROM ledger WHERE kind = 'values of outputs beyond 16 MiB'"), OUTPUTS - KEPT);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM ledger WHERE kind = 'tensors beyond 16 MiB'"), 0);
+    pair_rows_clear(&rows);
+    world_close(&world);
+}

@@ -212,6 +212,41 @@ TEST(tensors_wrap_and_stay_whole)
     rig_free(&rig);
 }
 
+static void count_bytes(void *arg, uint32_t slot_idx, const struct reader_bytes *bytes)
+{
+    (void)slot_idx;
+    (void)bytes;
+    (*(int *)arg)++;
+}
+
+static void one_tensor(void *arg)
+{
+    static double values[32768]; // 256 KiB
+
+    ug_step_begin();
+    ug_step_tensor("output", UG_DTYPE_FLOAT64, values, *(uint64_t *)arg);
+    ug_step_end(1);
+}
+
+TEST(a_ring_of_bytes_that_fills_is_seen)
+{
+    struct rig rig = rig_make(&(struct reader_opts){.open = true, .ring_bytes = 1 << 20});
+    uint64_t count = 1000;
+    struct error err = {0};
+    int tensors = 0;
+
+    CHECK(!reader_is_filling(rig.reader));
+    CHECK_INT(rig_join(rig_fork(one_tensor, &count)), 0);
+    CHECK(!reader_is_filling(rig.reader));
+    count = 32768; // a quarter, and what stands before it
+    CHECK_INT(rig_join(rig_fork(one_tensor, &count)), 0);
+    CHECK(reader_is_filling(rig.reader));
+    CHECK_INT(reader_drain(rig.reader, 1, NULL, count_bytes, &tensors, &err), 0);
+    CHECK_INT(tensors, 1);
+    CHECK(!reader_is_filling(rig.reader));
+    rig_free(&rig);
+}
+
 static void odd_calls(void *arg)
 {
     static const char big[100000];

@@ -181,6 +181,34 @@ int parity_judge(const struct parity_context *context, struct parity_row **ret_r
     return 0;
 }
 
+int parity_find_uncompared(const struct parity_context *context, const struct parity_row *rows, int count,
+                           struct findings *findings, struct error *err)
+{
+    long differ = 0;
+    int64_t lost = 0;
+    for (int i = 0; i < count; i++)
+        differ += rows[i].uncompared;
+    int rc = context->gate->parity == PLAN_PARITY_OFF
+                 ? 0
+                 : store_get_int(context->store, &lost, err,
+                                 "SELECT coalesce(sum(g.dropped), 0) FROM ledger g JOIN launch l ON l.id = g.launch_id JOIN pair p ON "
+                                 "p.id = l.pair_id WHERE p.workload_id = ? AND p.phase IN ('main', 'confirm') AND p.state IN ('valid', "
+                                 "'void') AND g.producer = 'step protocol' AND g.kind LIKE 'tensors%'",
+                                 "i", context->facts->id);
+    if (rc || (!differ && lost <= 0))
+        return rc;
+    struct strbuf text = {0};
+    if (differ)
+        strbuf_add(&text, "%ld output%s behind the first 16 MiB of a launch, whose values are not kept, %s not compared", differ,
+                   differ == 1 ? "" : "s", differ == 1 ? "was" : "were");
+    if (lost > 0)
+        strbuf_add(&text, "%s%lld recorded output%s of the launches %s lost, or too many to be kept: not compared",
+                   differ ? "; " : "", (long long)lost, lost == 1 ? "" : "s", lost == 1 ? "was" : "were");
+    findings_add(findings, context->facts->name, "outputs", -1, FINDING_NOTE, "%s", text.text);
+    strbuf_free(&text);
+    return 0;
+}
+
 void parity_free(struct parity_row *rows, int count)
 {
     for (int i = 0; i < count; i++) {

@@ -34,6 +34,7 @@ struct parity_tally {
     long equal;                        // tensors that are equal to the last bit
     long anchored;                     // tensors with float64 values of their own
     long digest_equal, digest_unequal; // no values to compare: by digest alone
+    long beyond, beyond_unequal;       // no values were kept, for those before them took the room: by digest, and of them that differ
     long sketched, truncated;          // long tensors that differ: with a sketch, without one
     long unseen;                       // whose digests differ and nothing else that is kept
     long unmatched, lost; // recorded by the baseline only; of them with losses on record

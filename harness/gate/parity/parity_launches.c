@@ -29,7 +29,7 @@ static int64_t launches_longer_anchor(struct store *store, int64_t workload_id)
             store, &last, NULL,
             "SELECT max(t.step) FROM pair p JOIN launch l ON l.pair_id = p.id JOIN tensor t "
             "ON t.launch_id = l.id WHERE p.workload_id = ? AND p.phase = 'main' AND "
-            "l.side = 0 AND t.name NOT LIKE 'sampled%'",
+            "l.side = 0 AND length(t.data) AND t.name NOT LIKE 'sampled%'",
             "i", workload_id) ||
         store_get_int(
             store, &step_ns, NULL,

@@ -244,8 +244,11 @@ static void tensor_match(struct parity_work *work, const struct tensor_row *a,
     work->type_differs = work->type_differs || a->dtype != b->dtype;
     work->shape_differs = work->shape_differs || a->count != b->count;
     if (tensor_common(a, b, PARITY_VIEW_VALUES) == 0) {
-        work->tally.digest_equal += tensor_equal(a, b);
-        work->tally.digest_unequal += !tensor_equal(a, b);
+        bool beyond = a->dtype != DTYPE_COUNT && b->dtype != DTYPE_COUNT; // else nobody could have read them
+        work->tally.beyond += beyond;
+        work->tally.beyond_unequal += beyond && !tensor_equal(a, b);
+        work->tally.digest_equal += !beyond && tensor_equal(a, b);
+        work->tally.digest_unequal += !beyond && !tensor_equal(a, b);
         return;
     }
     bool cut = a->stored < a->count && !tensor_equal(a, b);

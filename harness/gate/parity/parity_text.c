@@ -154,6 +154,10 @@ static void text_tally(const struct parity_work *work, struct strbuf *text)
     if (tally->digest_unequal)
         strbuf_add(text, "; %ld differ and were not compared: their values are not kept",
                    tally->digest_unequal);
+    if (tally->beyond)
+        strbuf_add(text, "; %ld behind the first 16 MiB of a launch by digest only", tally->beyond);
+    if (tally->beyond_unequal)
+        strbuf_add(text, ", %ld of them differ", tally->beyond_unequal);
     if (work->type_differs)
         strbuf_add(text, "; the type changed from %s to %s", dtype_name(work->dtype_a),
                    dtype_name(work->dtype_b));
@@ -192,15 +196,16 @@ static void text_missing(const struct parity_work *work, struct parity_row *row)
 static void text_undecoded(const struct parity_work *work, struct parity_row *row)
 {
     const struct parity_tally *tally = &work->tally;
-    bool equal = tally->digest_equal && !tally->digest_unequal;
+    long unequal = tally->digest_unequal + tally->beyond_unequal;
+    bool equal = tally->digest_equal + tally->beyond > unequal && unequal == 0;
     row->verdict = equal ? CELL_PASS : CELL_INCONCLUSIVE;
     row->reason =
-        tally->digest_unequal
-            ? xstrdup("differs, and its values cannot be compared: their type is not decoded "
-                      "here, or they were not kept")
-        : equal ? xasprintf("equal to the last bit (by digest: no values are decoded); %d pairs, "
+        unequal ? xstrdup("differs, and its values cannot be compared: their type is not decoded "
+                          "here, or they were not kept")
+        : equal ? xasprintf("equal to the last bit (by digest: no values are %s); %d pairs, "
                             "%ld tensors",
-                            tally->pairs, tally->digest_equal)
+                            tally->beyond ? "kept behind the first 16 MiB of a launch" : "decoded", tally->pairs,
+                            tally->digest_equal + tally->beyond)
                 : xstrdup("no tensor was recorded by both sides at the same step");
 }
 
@@ -255,9 +260,12 @@ void parity_tell(const struct parity_work *work, struct parity_row *row)
     } else {
         text_undecoded(work, row);
     }
-    // What is left out does not pass.
-    bool left_out = (work->tally.unmatched && !work->tally.lost) || work->tally.digest_unequal ||
-                    work->tally.unseen;
+    // What is left out does not pass. Where rounding shows in the outputs that were compared, digests behind them say nothing; where
+    // those are equal to the last bit, one that differs does.
+    const struct parity_tally *tally = &work->tally;
+    bool strikes_late = tally->beyond_unequal && !work->sampled && tally->equal == tally->tensors;
+    bool left_out = (tally->unmatched && !tally->lost) || tally->digest_unequal || tally->unseen || strikes_late;
     if (left_out && row->verdict == CELL_PASS)
         row->verdict = CELL_INCONCLUSIVE;
+    row->uncompared = work->sampled ? tally->beyond : tally->beyond_unequal;
 }
