@@ -203,9 +203,9 @@ static void cell_decided(const struct cell_context *context, struct cell *cell,
     if (result->state == LOOKS_PASS) {
         cell->verdict = CELL_PASS;
         cell->reason =
-            xasprintf("%s, %s %s; slow launches would be seen from a share of %s on", numbers,
-                      cell->improved ? "better by more than the margin of" : "within the margin of",
-                      margin, seen);
+            xasprintf("%s, %s %s%s; slow launches would be seen from a share of %s on", numbers,
+                      cell->improved || cell->doubted ? "better by more than the margin of" : "within the margin of",
+                      margin, cell->doubted ? ", if it is the same work" : "", seen);
     } else if (result->state == LOOKS_MIXED) {
         cell->reason = xasprintf(
             "the typical launch is within the margin of %s, but the mean need not be: %s (%s)",
@@ -368,7 +368,8 @@ static struct cell cell_judge_gated(const struct cell_context *context, enum met
     cell.pairs = result.pairs;
     cell.look = result.look;
     cell.alpha = result.alpha;
-    cell.improved = result.improved;
+    cell.improved = result.improved && cells_count_work(facts);
+    cell.doubted = result.improved && !cell.improved;
     cell_set_interval(&cell, &result.interval);
     // What a sentence about the worst cell begins with: by the claim that is furthest beyond.
     cell.excess = fmax(result.interval.estimate, result.mean.estimate) - log1p(cell.margin);
@@ -400,7 +401,7 @@ static struct cell cell_observe(const struct cell_context *context, enum metric_
     cell_set_interval(&cell, &interval);
     if (cell.pairs)
         cell_set_spread(&cell, &interval, ratios);
-    cell.improved = interval.has_bounds && interval.upper < -log1p(margin);
+    cell.improved = interval.has_bounds && interval.upper < -log1p(margin) && cells_count_work(facts);
     char *numbers = cell.pairs ? cell_numbers(&cell) : xstrdup("no pair has it on both sides");
     cell.reason = xasprintf("%s; observed only", numbers);
     cell_explain_slow(facts, &cell);
@@ -455,6 +456,7 @@ int cells_judge(const struct cell_context *context, struct cell **ret_cells,
         cell_find_zero(facts, metric, findings);
     }
     cells_find_added(facts, findings);
+    cells_find_less_work(context, cells, count, findings);
     if (!gated)
         findings_add(
             findings, facts->name, "missing", -1, FINDING_INCONCLUSIVE,

@@ -26,7 +26,8 @@ struct cell {
     long pairs_needed;                // -1: settled or unknown
     int confirmed, confirm_pairs;     // -1: not asked, or not run yet
     enum cell_verdict verdict;
-    bool improved;
+    bool improved; // better by more than the margin, of work that was counted
+    bool doubted;  // gated, and better by more than the margin: it may be less work
     char *reason;
     // What the run loop and the summary want to know.
     double excess;    // log distance of the estimate beyond the margin, positive = worse; NAN
@@ -60,6 +61,11 @@ int cells_count_gated(const struct workload_facts *facts, const struct plan_gate
 // The metric whose spread decides how long a pair should be: step_time, latency_p50 or total_time.
 enum metric_id cells_main_metric(const struct workload_facts *facts);
 const char *cell_verdict_name(enum cell_verdict verdict);
+// Were steps, or requests, counted on both sides in most pairs (cell_work.c)? True before the first pair.
+bool cells_count_work(const struct workload_facts *facts);
+// A finding where cells pass by what may be less work.
+void cells_find_less_work(const struct cell_context *context, const struct cell *cells, int count,
+                          struct findings *findings);
 // What the slow steps of both sides are, in words: how many, how slow, how regular. Caller frees.
 char *cell_slow_steps(const struct workload_facts *facts);
 

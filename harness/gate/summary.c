@@ -237,6 +237,19 @@ static void summary_add_uncompared(const struct summary_input *input, struct str
     summary_add_lacking(text, "in", run, &lacking);
 }
 
+// Nor does anything show that the work of a program that made none was the same.
+static void summary_add_uncounted(const struct run_facts *run, struct strbuf *text)
+{
+    struct summary_lacking lacking = {0};
+    for (int i = 0; i < run->workload_count; i++)
+        if (!cells_count_work(&run->workloads[i].facts))
+            lacking = (struct summary_lacking){lacking.count + 1, run->workloads[i].facts.name};
+    if (!lacking.count)
+        return;
+    strbuf_add(text, "; no steps were counted");
+    summary_add_lacking(text, "in", run, &lacking);
+}
+
 static void summary_add_notes(const struct run_facts *run, const char *kind, struct strbuf *text)
 {
     for (int i = 0; i < run->findings.count; i++) {
@@ -255,6 +268,7 @@ static void summary_pass(const struct summary_input *input, const struct summary
                count->gated == 1 ? "the" : "all", count->gated,
                count->gated == 1 ? " is" : "s are");
     summary_add_untimed(input->run, text);
+    summary_add_notes(input->run, "work", text);
     strbuf_add(text, "; nearest to its margin: ");
     summary_add_cell(text, count->worst[CELL_PASS]);
     if (count->improved)
@@ -264,6 +278,7 @@ static void summary_pass(const struct summary_input *input, const struct summary
     summary_add_notes(input->run, "outputs", text);
     summary_add_notes(input->run, "outside", text); // what the margins above do not speak of
     summary_add_uncompared(input, text);
+    summary_add_uncounted(input->run, text);
 }
 
 static char *summary_margins(const struct run_facts *run)

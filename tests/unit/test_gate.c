@@ -646,6 +646,57 @@ TEST(a_pass_says_that_no_output_was_compared)
     world_close(&world);
 }
 
+#define WORK(column) "SELECT " column " FROM finding WHERE kind = 'work'"
+
+static void open_whole(const char *gate, double ratio, int no_steps)
+{
+    world_open(&world, "workloads: [{name: w, command: [x]}]", gate);
+    world_sql(&world, "UPDATE workload SET interleave = 'slices'");
+    world_certificate(&world, "host", "slices", 0.01);
+    world_pairs(&world, 10, (struct world_pair){.interleave = "slices", .no_steps_a = no_steps, .no_steps_b = no_steps, .ratio = ratio});
+}
+
+// What ends early takes less of everything. It is no improvement where nobody counts what was done, and less than half of the time is
+// no pass unless the plan asks for that comparison by name.
+TEST(a_command_that_takes_less_may_do_less)
+{
+    static const struct { const char *gate; double ratio; int no_steps; enum exit_code exit; const char *effect; int improved; } cases[] = {
+        {NULL, 1, 1, EXIT_CODE_PASS, "", 0},
+        {NULL, 0.8, 1, EXIT_CODE_PASS, "note", 0},
+        {NULL, 0.4, 1, EXIT_CODE_INCONCLUSIVE, "inconclusive", 0},
+        {"gate: {metrics: {total_time: {margin: 2%}}}", 0.4, 1, EXIT_CODE_PASS, "note", 0},
+        {NULL, 0.4, 0, EXIT_CODE_PASS, "", 1}, // as many steps in it
+        {NULL, 1.5, 1, EXIT_CODE_FAIL, "", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_whole(cases[i].gate, cases[i].ratio, cases[i].no_steps);
+        CHECK_INT(world_judge(&world), cases[i].exit);
+        CHECK_STR(world_text(&world, WORK("effect")), cases[i].effect);
+        CHECK_INT(world_number(&world, CELL("improved", "total_time")), cases[i].improved);
+        world_close(&world);
+    }
+    open_whole(NULL, 0.8, 1);
+    world_judge(&world);
+    CHECK_STR(world_text(&world, WORK("text")), "total_time: 20 % faster, and nothing shows that it is the same work");
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON),
+                   "within the margins; w: total_time: 20 % faster, and nothing shows that it is the same work; nearest to its margin");
+    CHECK(!strstr(world_text(&world, VERDICT_REASON), "improved"));
+    CHECK_CONTAINS(world_text(&world, CELL("reason", "total_time")), "better by more than the margin of 2 %, if it is the same work; ");
+    CHECK(reason_ends("; no output was compared; no steps were counted"));
+    // A server that has answered as many requests.
+    world_sql(&world, "INSERT INTO launch_value (launch_id, rank, name, value) SELECT id, 0, 'upgate.requests', 700 FROM launch");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_INT(world_number(&world, CELL("improved", "total_time")), 1);
+    CHECK_STR(world_text(&world, WORK("text")), "");
+    world_sql(&world, "UPDATE launch_value SET value = 500 WHERE launch_id % 2 = 0");
+    world_judge(&world);
+    CHECK_STR(world_text(&world, WORK("effect")), "note");
+    world_close(&world);
+    open_whole(NULL, 0.4, 1);
+    world_judge(&world);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "; mark steps, record an output in one, or name total_time in gate.metrics");
+    world_close(&world);
+}
+
 TEST(scaling_efficiency_compares_with_one_rank)
 {
     open_calibrated("workloads:\n - {name: one, model: ddp, mode: train, ranks: 1}\n"
