@@ -172,16 +172,43 @@ static int choose_collect(struct merge_result *result, struct error *err)
     return rc;
 }
 
-static int choose_find_duplicates(struct merge_result *result, struct error *err)
+struct choose_claim { // who has that rank
+    int32_t rank;
+    const struct scan_shard *shard;
+};
+
+struct choose_claims { // by rank
+    struct choose_claim *claims;
+    size_t count;
+};
+
+static int choose_claim_by_rank(const void *left, const void *right)
 {
-    for (size_t i = 1; i < result->chosen_count; i++) {
-        const struct scan_shard *a = result->chosen[i - 1], *b = result->chosen[i];
+    const struct choose_claim *a = left, *b = right;
+    return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+static struct choose_claims choose_claims_of(const struct merge_result *result)
+{
+    struct choose_claims all = {0};
+    for (size_t i = 0; i < result->chosen_count; i++)
+        for (size_t k = 0; k < result->chosen[i]->held_count; k++)
+            vector_push(all.claims, all.count, (struct choose_claim){result->chosen[i]->held[k], result->chosen[i]});
+    if (all.count)
+        qsort(all.claims, all.count, sizeof *all.claims, choose_claim_by_rank);
+    return all;
+}
+
+static int choose_find_duplicates(struct merge_result *result, const struct choose_claims *all, struct error *err)
+{
+    for (size_t i = 1; i < all->count; i++) {
+        const struct scan_shard *a = all->claims[i - 1].shard, *b = all->claims[i].shard;
         char at_a[32], at_b[32];
-        if (a->who.launcher.rank != b->who.launcher.rank)
+        if (all->claims[i - 1].rank != all->claims[i].rank)
             continue;
         char *why = xasprintf("'%s' (%s, from %s) and '%s' (%s, from %s)", a->path, a->who.host, choose_time(a->started_wall_ns, at_a), b->path,
                               b->who.host, choose_time(b->started_wall_ns, at_b));
-        vector_push(result->duplicates, result->duplicate_count, (struct merge_rank){a->who.launcher.rank, why});
+        vector_push(result->duplicates, result->duplicate_count, (struct merge_rank){all->claims[i].rank, why});
     }
     if (!result->duplicate_count)
         return 0;
@@ -191,33 +218,45 @@ static int choose_find_duplicates(struct merge_result *result, struct error *err
                      result->duplicate_count > 1 ? ", and others are, too" : "");
 }
 
-static bool choose_has(const struct merge_result *result, int32_t rank)
+static bool choose_has(const struct choose_claims *all, int32_t rank)
 {
-    size_t low = 0, high = result->chosen_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (result->chosen[middle]->who.launcher.rank < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < result->chosen_count && result->chosen[low]->who.launcher.rank == rank;
+    const struct choose_claim key = {.rank = rank};
+    return all->count && bsearch(&key, all->claims, all->count, sizeof key, choose_claim_by_rank);
 }
 
-// Why of those whose shard is not one, or who left a reason in its place; the others have left nothing.
-static void choose_find_missing(struct merge_result *result)
+// Of the ranks that a part lacks: those that nobody else has.
+static void choose_find_missing_of_part(struct merge_result *result, const struct choose_claims *all, const struct scan_shard *shard)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(shard->missing, i, one) {
+        json_int_t rank = json_integer_value(json_object_get(one, "rank"));
+        const char *why = json_string_value(json_object_get(one, "why"));
+        if (!why || rank < 0 || rank >= result->ranks || choose_has(all, (int32_t)rank))
+            continue;
+        char *plain = xstrdup(why);
+        string_make_plain(plain, strlen(plain));
+        choose_add_missing(result, (int32_t)rank, plain);
+        free(plain);
+    }
+}
+
+// Why of those whose shard is not one, or who left a reason in its place; the others have left nothing, or are of another node's part.
+static void choose_find_missing(struct merge_result *result, const struct choose_claims *all, bool part)
 {
     for (size_t i = 0; i < result->scan.count; i++) {
         const struct scan_shard *shard = &result->scan.shards[i];
         if (!choose_is_candidate(result, shard) || !shard->why)
             continue;
-        if (shard->rank < result->ranks && !choose_has(result, (int32_t)shard->rank))
+        if (shard->rank < result->ranks && !choose_has(all, (int32_t)shard->rank))
             choose_add_missing(result, (int32_t)shard->rank, shard->why);
         else
             choose_note(result, "rank %lld: %s", (long long)shard->rank, shard->why);
     }
-    for (int32_t rank = 0; rank < result->ranks; rank++)
-        if (!choose_has(result, rank))
+    for (size_t i = 0; i < result->chosen_count; i++)
+        choose_find_missing_of_part(result, all, result->chosen[i]);
+    for (int32_t rank = 0; rank < result->ranks && !part; rank++)
+        if (!choose_has(all, rank))
             choose_add_missing(result, rank, "it has no shard");
 }
 
@@ -242,12 +281,12 @@ static void choose_sort_by_node(struct merge_result *result)
     }
 }
 
-int choose_shards(const char *run, int64_t restart, const char *dir, struct merge_result *result, struct error *err)
+int choose_shards(const struct merge_opts *opts, struct merge_result *result, struct error *err)
 {
     enum { RANKS_TOLD_MAX = 1 << 20 };
-    int rc = choose_run(run, dir, result, err);
+    int rc = choose_run(opts->run, opts->dir, result, err);
     if (rc == 0)
-        rc = choose_restart(restart, result, err);
+        rc = choose_restart(opts->restart, result, err);
     if (rc == 0)
         rc = choose_collect(result, err);
     if (rc == 0 && !result->chosen_count) {
@@ -257,17 +296,22 @@ int choose_shards(const char *run, int64_t restart, const char *dir, struct merg
                 why = result->scan.shards[i].why;
         rc = error_set(err, -EINVAL, "no shard of run '%s' can be read: %s", result->run, why);
     }
-    if (rc == 0)
-        rc = choose_find_duplicates(result, err);
     if (rc)
         return rc;
-    result->ranks = result->chosen[0]->who.launcher.ranks;
-    if (result->ranks > RANKS_TOLD_MAX)
-        return error_set(err, -EINVAL, "'%s' is of a job of %d ranks: more than %d are not merged", result->chosen[0]->path, (int)result->ranks,
-                         RANKS_TOLD_MAX);
-    choose_find_missing(result);
-    choose_sort_by_node(result);
-    return 0;
+    struct choose_claims all = choose_claims_of(result);
+    rc = choose_find_duplicates(result, &all, err);
+    if (rc == 0) {
+        result->ranks = result->chosen[0]->who.launcher.ranks;
+        if (result->ranks > RANKS_TOLD_MAX)
+            rc = error_set(err, -EINVAL, "'%s' is of a job of %d ranks: more than %d are not merged", result->chosen[0]->path, (int)result->ranks,
+                           RANKS_TOLD_MAX);
+    }
+    if (rc == 0) {
+        choose_find_missing(result, &all, opts->part);
+        choose_sort_by_node(result);
+    }
+    free(all.claims);
+    return rc;
 }
 
 // --- the time in which all recorded ---------------------------------------------------------------
@@ -340,11 +384,13 @@ void choose_window(struct merge_result *result)
         int64_t shift = choose_shift(result, shard), length = choose_length(shard);
         if (length < usual / 2) {
             char *why = xasprintf("it was recorded for %.1f s of %.1f s only: its recorder was ended", (double)length / 1e9, (double)usual / 1e9);
-            choose_add_missing(result, shard->who.launcher.rank, why);
+            for (size_t k = 0; k < shard->held_count; k++)
+                choose_add_missing(result, shard->held[k], why);
             free(why);
             continue;
         }
         result->chosen[kept++] = shard;
+        result->merged += (int64_t)shard->held_count;
         if (shard->begin_ns + shift > result->begin_ns)
             result->begin_ns = shard->begin_ns + shift;
         if (shard->end_ns + shift < result->end_ns)

@@ -6,8 +6,8 @@
 #include "harness/rank/merge.h"
 
 // Fills run, restart, ranks, chosen, missing, duplicates, notes of the result. -EINVAL as merge_run.
-int choose_shards(const char *run, int64_t restart, const char *dir, struct merge_result *result, struct error *err);
-// Nodes are known: the time in which all chosen ones recorded. Who recorded for less than half of what
+int choose_shards(const struct merge_opts *opts, struct merge_result *result, struct error *err);
+// Nodes are known: the time in which all chosen ones recorded, and how many ranks they have. Who recorded for less than half of what
 // most did is missing instead.
 void choose_window(struct merge_result *result);
 void choose_add_missing(struct merge_result *result, int32_t rank, const char *why);

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/containers/vector.h"
+#include "common/directory.h"
 #include "common/parallel.h"
 #include "common/strings.h"
 #include "harness/contain/process.h"
@@ -61,7 +62,7 @@ static void merge_find_nodes(struct merge_result *result)
                                        .wall_minus_monotonic_ns = shard->who.clock.wall_minus_monotonic_ns};
             node = new;
         }
-        node->ranks++;
+        node->ranks += (int64_t)shard->held_count;
         if (node->error_ns >= 0)
             node->error_ns = error_ns < 0 ? -1 : error_ns > node->error_ns ? error_ns : node->error_ns;
         node->cpus = shard->cpus > node->cpus ? shard->cpus : node->cpus;
@@ -125,7 +126,7 @@ static int merge_store_recording(struct store *store, const struct merge_result 
 // --- what recording.target says -------------------------------------------------------------------
 
 struct merge_words {
-    json_t *pids, *ranks, *command, *missing;
+    json_t *pids, *ranks, *command, *missing, *merged;
 };
 
 // Who of the shard's processes is which rank, with the node: pids of others may be the same.
@@ -136,7 +137,8 @@ static void merge_add_ranks(const json_t *target, const struct scan_shard *shard
     bool told = false;
     json_array_foreach(json_object_get(target, "ranks"), i, one) {
         json_t *copy = json_is_object(one) ? json_deep_copy(one) : NULL;
-        if (copy && json_integer_value(json_object_get(copy, "pid")) == shard->pid) { // its identity may be newer than its environment
+        // Its identity may be newer than its environment. What a part says has been put right already.
+        if (copy && !shard->part && json_integer_value(json_object_get(copy, "pid")) == shard->pid) {
             told = true;
             json_object_set_new(copy, "rank", json_integer(shard->who.launcher.rank));
             json_object_set_new(copy, "ranks", json_integer(shard->who.launcher.ranks));
@@ -145,11 +147,16 @@ static void merge_add_ranks(const json_t *target, const struct scan_shard *shard
             json_array_append(words->ranks, copy);
         json_decref(copy);
     }
-    if (!told) // its environment said nothing, or could not be read
+    if (!told && !shard->part) // its environment said nothing, or could not be read
         json_array_append_new(words->ranks, json_pack("{sI sI si si sI}", "pid", (json_int_t)shard->pid, "start_ns", (json_int_t)0, "rank",
                                                       (int)shard->who.launcher.rank, "ranks", (int)shard->who.launcher.ranks, "node",
                                                       (json_int_t)node));
-    json_array_append_new(words->pids, json_integer((json_int_t)shard->pid));
+    if (shard->part)
+        json_array_extend(words->pids, json_object_get(target, "pids"));
+    else
+        json_array_append_new(words->pids, json_integer((json_int_t)shard->pid));
+    for (i = 0; i < shard->held_count; i++)
+        json_array_append_new(words->merged, json_integer(shard->held[i]));
     if (!words->command)
         words->command = json_incref(json_object_get(target, "command"));
 }
@@ -164,6 +171,21 @@ static void merge_add_sentence(struct merge_words *words, const char *sentence)
         json_array_append_new(words->missing, text);
 }
 
+// What a part says of a rank that it lacks is said again when nobody else has that rank.
+static bool merge_is_of_missing(const struct scan_shard *shard, const char *sentence)
+{
+    json_t *one;
+    size_t i;
+    bool same = false;
+    json_array_foreach(shard->missing, i, one) {
+        const char *why = json_string_value(json_object_get(one, "why"));
+        char *text = xasprintf("rank %d: %s", (int)json_integer_value(json_object_get(one, "rank")), why ? why : "");
+        same |= strcmp(text, sentence) == 0;
+        free(text);
+    }
+    return same;
+}
+
 static int merge_read_words(struct store *shard_store, const struct scan_shard *shard, size_t node, struct merge_words *words, struct error *err)
 {
     char *target_text = store_get_text(shard_store, "SELECT target FROM recording ORDER BY id LIMIT 1", "");
@@ -171,7 +193,10 @@ static int merge_read_words(struct store *shard_store, const struct scan_shard *
     json_t *target = target_text ? json_loads(target_text, 0, NULL) : NULL, *missing = missing_text ? json_loads(missing_text, 0, NULL) : NULL, *one;
     size_t i;
     merge_add_ranks(target, shard, node, words);
-    json_array_foreach(missing, i, one) if (json_is_string(one)) merge_add_sentence(words, json_string_value(one));
+    json_array_foreach(missing, i, one) {
+        if (json_is_string(one) && !merge_is_of_missing(shard, json_string_value(one)))
+            merge_add_sentence(words, json_string_value(one));
+    }
     json_decref(target);
     json_decref(missing);
     free(target_text);
@@ -181,24 +206,27 @@ static int merge_read_words(struct store *shard_store, const struct scan_shard *
 
 static int merge_write_words(struct store *store, const struct merge_result *result, struct merge_words *words, struct error *err)
 {
-    json_t *nodes = json_array();
+    json_t *nodes = json_array(), *lacks = json_array();
     for (size_t i = 0; i < result->node_count; i++) {
         const struct merge_node *node = &result->nodes[i];
-        json_array_append_new(nodes, json_pack("{ss ss sI sI sI sI so}", "host", node->host, "boot", node->boot, "process_first",
+        json_array_append_new(nodes, json_pack("{ss ss sI sI sI sI sI so}", "host", node->host, "boot", node->boot, "process_first",
                                                (json_int_t)node->process_first, "process_last", (json_int_t)node->process_last, "cpu_first",
                                                (json_int_t)node->cpu_first, "offset_ns", (json_int_t)merge_shift_of(result, node),
+                                               "wall_minus_monotonic_ns", (json_int_t)node->wall_minus_monotonic_ns,
                                                "clock_error_ns", node->error_ns < 0 ? json_null() : json_integer((json_int_t)node->error_ns)));
     }
     for (size_t i = 0; i < result->missing_count; i++) {
         char *text = xasprintf("rank %d: %s", (int)result->missing[i].rank, result->missing[i].why);
         merge_add_sentence(words, text);
+        json_array_append_new(lacks, json_pack("{si ss}", "rank", (int)result->missing[i].rank, "why", result->missing[i].why));
         free(text);
     }
     for (size_t i = 0; i < result->note_count; i++)
         merge_add_sentence(words, result->notes[i]);
-    json_t *target = json_pack("{sO so sO ss sI si so sO}", "pids", words->pids, "cgroup", json_null(), "command",
-                               words->command ? words->command : json_array(), "run", result->run, "restart", (json_int_t)result->restart,
-                               "world", (int)result->ranks, "nodes", nodes, "ranks", words->ranks);
+    json_t *target = json_pack("{sO so sO ss sI si so sO sO so}", "pids", words->pids, "cgroup", json_null(), "command",
+                               words->command ? words->command : json_array(), "run", result->chosen[0]->who.run, "restart",
+                               (json_int_t)result->restart, "world", (int)result->ranks, "nodes", nodes, "ranks", words->ranks, "merged",
+                               words->merged, "missing", lacks);
     char *text = target ? json_dumps(target, JSON_COMPACT) : NULL, *missing = json_dumps(words->missing, JSON_COMPACT);
     int rc = text && missing ? store_exec(store, err, "UPDATE recording SET target = ?, missing = ?", "ss", text, missing)
                              : error_set(err, -ENOMEM, "out of memory");
@@ -257,7 +285,7 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
                                       .process_first = node->process_first ? node->process_first : last + 1,
                                       .shift_ns = merge_shift_of(result, node),
                                       .cpu_first = node->cpu_first,
-                                      .rank = shard->who.launcher.rank,
+                                      .rank = shard->part ? -1 : shard->who.launcher.rank,
                                       .machine = !node->process_first};
     rc = shard_take(store, shard_store, &place, err);
     if (rc == -EIO && merge_is_whole(shard_store))
@@ -288,8 +316,8 @@ static int merge_take_all(struct store *store, struct merge_result *result, stru
         if (rc == -ENOSPC || rc == -EBUSY)
             return error_set(err, rc, "%s", own.text);
         taken += rc == 0;
-        if (rc)
-            choose_add_missing(result, shard->who.launcher.rank, own.text);
+        for (size_t k = 0; rc && k < shard->held_count; k++, result->merged--)
+            choose_add_missing(result, shard->held[k], own.text);
         rc = 0;
     }
     return taken ? 0 : error_set(err, -EBADMSG, "none of the shards in run '%s' can be read: %s", result->run,
@@ -312,7 +340,7 @@ static int merge_sum_ledger(struct store *store, struct error *err)
 
 static int merge_fill(struct store *store, const struct merge_opts *opts, struct merge_result *result, struct error *err)
 {
-    struct merge_words words = {json_array(), json_array(), NULL, json_array()};
+    struct merge_words words = {json_array(), json_array(), NULL, json_array(), json_array()};
     struct store *first = NULL;
     int rc = scan_open(result->chosen[0], &first, err);
     if (rc == 0)
@@ -339,6 +367,7 @@ static int merge_fill(struct store *store, const struct merge_opts *opts, struct
     json_decref(words.ranks);
     json_decref(words.command);
     json_decref(words.missing);
+    json_decref(words.merged);
     return rc;
 }
 
@@ -362,24 +391,45 @@ int merge_find(const struct merge_opts *opts, struct merge_result *ret, struct e
 {
     *ret = (struct merge_result){.restart = -1};
     int rc = merge_scan(opts, ret, err);
-    return rc ? rc : choose_shards(opts->run, opts->restart, opts->dir, ret, err);
+    return rc ? rc : choose_shards(opts, ret, err);
+}
+
+static int merge_is_new(const char *path, const char *what, struct error *err)
+{
+    struct stat info;
+    return stat(path, &info) < 0 ? 0 : error_set(err, -EINVAL, "'%s' exists already; name another %s with -o", path, what);
+}
+
+// A part is named by its first rank, so that those of all nodes go into one directory.
+static int merge_find_path(const struct merge_opts *opts, struct merge_result *result, struct error *err)
+{
+    if (!opts->part) {
+        result->path = xstrdup(opts->path);
+        return 0;
+    }
+    if (result->node_count > 1)
+        return error_set(err, -EINVAL, "'%s' has shards of %zu nodes, and a part is of one: merge them without --part", opts->dir, result->node_count);
+    const struct identity *who = &result->chosen[0]->who;
+    result->path = xasprintf("%s/%s/%lld-%d.part.db", opts->path, who->run, (long long)result->restart, (int)who->launcher.rank);
+    int rc = merge_is_new(result->path, "directory", err);
+    return rc || opts->dry_run ? rc : directory_make_above(result->path, 0777, err);
 }
 
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
 {
-    struct stat info;
     struct store *store = NULL;
     *ret = (struct merge_result){.restart = -1};
-    if (stat(opts->path, &info) == 0)
-        return error_set(err, -EINVAL, "'%s' exists already; name another file with -o", opts->path);
-    int rc = merge_find(opts, ret, err);
+    int rc = opts->part ? 0 : merge_is_new(opts->path, "file", err);
+    if (rc == 0)
+        rc = merge_find(opts, ret, err);
     if (rc)
         return rc;
     merge_find_nodes(ret);
     choose_window(ret);
-    if (opts->dry_run)
-        return 0;
-    char *partial = xasprintf("%s.partial", opts->path), *journal = xasprintf("%s-journal", partial);
+    rc = merge_find_path(opts, ret, err);
+    if (rc || opts->dry_run)
+        return rc;
+    char *partial = xasprintf("%s.partial", ret->path), *journal = xasprintf("%s-journal", partial);
     unlink(partial); // of a merge that was killed
     unlink(journal);
     free(journal);
@@ -387,8 +437,8 @@ int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct er
     if (rc == 0)
         rc = merge_fill(store, opts, ret, err);
     store_close(store);
-    if (rc == 0 && link(partial, opts->path) < 0 && (errno == EEXIST || rename(partial, opts->path) < 0)) // link: takes nobody's place
-        rc = error_set(err, errno == EEXIST ? -EINVAL : -errno, "failed to make '%s': %s", opts->path, strerror(errno));
+    if (rc == 0 && link(partial, ret->path) < 0 && (errno == EEXIST || rename(partial, ret->path) < 0)) // link: takes nobody's place
+        rc = error_set(err, errno == EEXIST ? -EINVAL : -errno, "failed to make '%s': %s", ret->path, strerror(errno));
     unlink(partial);
     free(partial);
     return rc;
@@ -407,6 +457,7 @@ void merge_free(struct merge_result *result)
     free(result->notes);
     free(result->nodes);
     free(result->chosen);
+    free(result->path);
     scan_free(&result->scan);
     *result = (struct merge_result){0};
 }

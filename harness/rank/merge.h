@@ -2,7 +2,8 @@
 // `upgate merge`: the shards of one run and restart in one store, as one recording: times on one clock, processes that several
 // recorders of a node saw only once, CPUs of nodes numbered one behind the other. Which rank stands on which node, and within what its
 // clock is known, stands in recording.target ("nodes", "ranks"), where reports/analyse/stalls reads it. One shard at a time is open;
-// the store has its name only when it is whole.
+// the store has its name only when it is whole. The shards of a node may be merged there, into a part, and the parts of all nodes then:
+// the store is the same.
 #ifndef UPGATE_HARNESS_RANK_MERGE_H
 #define UPGATE_HARNESS_RANK_MERGE_H
 
@@ -14,7 +15,8 @@
 #include "harness/rank/scan.h"
 
 struct merge_opts {
-    const char *dir, *path;   // path: of the store, which must not exist yet
+    const char *dir, *path;   // path: of the store, which must not exist yet; of parts, the directory: PATH/RUN/RESTART-RANK.part.db
+    bool part;                // of one node: ranks without a shard are elsewhere
     const char *run;          // NULL: the only one
     int64_t restart;          // -1: the last one
     const char *command_line; // of upgate, JSON array
@@ -41,6 +43,8 @@ struct merge_result {
     const char *run;
     int64_t restart;
     int32_t ranks;              // of the job
+    int64_t merged;             // of them
+    char *path;                 // of the store; NULL: not known yet
     struct merge_rank *missing, *duplicates;
     size_t missing_count, duplicate_count;
     struct merge_node *nodes;
@@ -55,8 +59,8 @@ struct merge_result {
 // Which shards there are, and which of them are of that run and restart: chosen, by rank. Of opts dir, run and restart count. Returns as
 // merge_run, of which it is the first half.
 int merge_find(const struct merge_opts *opts, struct merge_result *ret, struct error *err);
-// 0, ranks may be missing. -EINVAL: no shards, several runs, a rank that is there twice, shards of jobs of different sizes: nothing is
-// written, and *ret has what is known. Else -errno. merge_free in any case.
+// 0, ranks may be missing. -EINVAL: no shards, several runs, a rank that is there twice, shards of jobs of different sizes, a part of
+// several nodes: nothing is written, and *ret has what is known. Else -errno. merge_free in any case.
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err);
 void merge_free(struct merge_result *result);
 

@@ -288,6 +288,10 @@ static void query_visit(void *arg, struct scan_shard *shard, size_t index, struc
     sqlite3_stmt *map = NULL;
     struct query_batch *batch = NULL;
     int64_t rows = 0, put = 0, until_ns = clock_monotonic_ns() + QUERY_LIVE_S * 1000000000LL;
+    if (shard->part) { // its rows do not say whose they are
+        shard->why = xasprintf("'%s' has several ranks in one: ask the shards that it was made of", shard->path);
+        return;
+    }
     int rc = query_goes_on(query) ? store_use_own_views(store, &err) : -ECANCELED, step = SQLITE_DONE;
     if (rc == 0)
         rc = query_prepare_map(query, store, &map, &err);

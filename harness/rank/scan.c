@@ -30,6 +30,35 @@ static void scan_read_end_clock(const json_t *rank, struct scan_shard *shard)
         shard->end_clock.wall_minus_monotonic_ns = 0;
 }
 
+// What a merge wrote of its node and its ranks, as an identity. Of several nodes it is none: each has a clock of its own.
+static int scan_read_part(const json_t *target, struct scan_shard *shard, struct error *err)
+{
+    const json_t *nodes = json_object_get(target, "nodes"), *ranks = json_object_get(target, "merged");
+    json_t *node = json_array_get(nodes, 0), *one;
+    size_t i;
+    if (json_array_size(nodes) > 1)
+        return error_set(err, -EINVAL, "'%s' has the ranks of %zu nodes merged already: a part is of one (`upgate merge --part`)", shard->path,
+                         json_array_size(nodes));
+    json_t *who = json_pack("{sO? sO? sO? sO? sn sn sn sO? sO? sO? sO?}", "run", json_object_get(target, "run"), "restart",
+                            json_object_get(target, "restart"), "rank", json_array_get(ranks, 0), "ranks", json_object_get(target, "world"),
+                            "local_rank", "local_ranks", "node", "host", json_object_get(node, "host"), "boot", json_object_get(node, "boot"),
+                            "wall_minus_monotonic_ns", json_object_get(node, "wall_minus_monotonic_ns"), "clock_error_ns",
+                            json_object_get(node, "clock_error_ns"));
+    bool holds = identity_parse(who, &shard->who);
+    json_decref(who);
+    json_array_foreach(ranks, i, one) {
+        json_int_t rank = json_is_integer(one) ? json_integer_value(one) : -1;
+        if (!holds || rank < 0 || rank >= shard->who.launcher.ranks) {
+            holds = false;
+            break;
+        }
+        vector_push(shard->held, shard->held_count, (int32_t)rank);
+    }
+    shard->part = true;
+    shard->missing = json_incref(json_object_get(target, "missing"));
+    return holds ? 0 : error_set(err, -EINVAL, "'%s' does not say which ranks it is of", shard->path);
+}
+
 static int scan_read_identity(struct store *store, struct scan_shard *shard, struct error *err)
 {
     char *text = store_get_text(store, "SELECT target FROM recording ORDER BY id LIMIT 1", "");
@@ -37,11 +66,14 @@ static int scan_read_identity(struct store *store, struct scan_shard *shard, str
     int rc = store_failed(store, err);
     if (rc == 0 && !text)
         rc = error_set(err, -EINVAL, "'%s' has no recording: its recorder was ended before it began", shard->path);
+    else if (rc == 0 && !rank && json_object_get(target, "merged"))
+        rc = scan_read_part(target, shard, err);
     else if (rc == 0 && !rank)
         rc = error_set(err, -EINVAL, "'%s' is no rank's: it was not made by `upgate rank`", shard->path);
     else if (rc == 0 && !identity_parse(rank, &shard->who))
         rc = error_set(err, -EINVAL, "'%s' does not say which rank it is of", shard->path);
-    if (rc == 0) {
+    if (rc == 0 && rank) {
+        vector_push(shard->held, shard->held_count, shard->who.launcher.rank);
         shard->pid = (int64_t)json_integer_value(json_object_get(rank, "pid"));
         scan_read_end_clock(rank, shard);
     }
@@ -146,21 +178,18 @@ void scan_cpus(struct scan_shard *shard)
     store_close(store);
 }
 
-// "0-13.db", "0-13.2.db", "0-13.why".
+// "0-13.db", "0-13.2.db", "0-8.part.db", "0-13.why".
 static bool scan_name(const char *name, int64_t *ret_restart, int64_t *ret_rank, bool *ret_why)
 {
-    int restart, rank, number, len = 0;
-    bool holds = sscanf(name, "%9d-%9d.db%n", &restart, &rank, &len) == 2 && len > 0 && !name[len];
-    *ret_why = false;
-    for (int form = 0; form < 2 && !holds; form++) { // %n is not reached where the ending differs
-        len = 0;
-        *ret_why = form == 1;
-        holds = form == 0 ? sscanf(name, "%9d-%9d.%9d.db%n", &restart, &rank, &number, &len) == 3 && len > 0 && !name[len]
-                          : sscanf(name, "%9d-%9d.why%n", &restart, &rank, &len) == 2 && len > 0 && !name[len];
-    }
+    int restart, rank, number, at = 0, len = 0;
+    if (sscanf(name, "%9d-%9d%n", &restart, &rank, &at) != 2 || restart < 0 || rank < 0)
+        return false;
+    const char *ending = name + at;
     *ret_restart = restart;
     *ret_rank = rank;
-    return holds && restart >= 0 && rank >= 0;
+    *ret_why = strcmp(ending, ".why") == 0;
+    return *ret_why || strcmp(ending, ".db") == 0 || strcmp(ending, ".part.db") == 0 ||
+           (sscanf(ending, ".%9d.db%n", &number, &len) == 1 && len > 0 && !ending[len]); // %n is not reached where the ending differs
 }
 
 static char *scan_reason(const char *path)
@@ -251,6 +280,8 @@ void scan_free(struct scan *scan)
         free(scan->shards[i].path);
         free(scan->shards[i].run);
         free(scan->shards[i].why);
+        free(scan->shards[i].held);
+        json_decref(scan->shards[i].missing);
     }
     free(scan->shards);
     *scan = (struct scan){0};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shards in a directory: which there are, whose they are, from when to when they recorded. Reads one row of each, and leaves it as
-// it is. What cannot be read is in the list all the same, with the reason.
+// it is. What cannot be read is in the list all the same, with the reason. A part is a shard of all ranks of a node, which
+// `upgate merge --part` made there.
 #ifndef UPGATE_HARNESS_RANK_SCAN_H
 #define UPGATE_HARNESS_RANK_SCAN_H
 
@@ -19,9 +20,13 @@ struct scan_shard {
     char *run;                   // the name of its directory
     int64_t restart, rank;       // by its name
     char *why;                   // it cannot be merged, or was never made: a sentence; NULL: it can, and the rest is filled
-    struct identity who;
-    struct identity_clock end_clock; // as its end says; wall_minus_monotonic_ns 0: it was not ended in order
-    int64_t pid;                 // of the worker
+    struct identity who;         // of a part, its first rank
+    bool part;
+    int32_t *held;               // ranks: its own one, or those of a part
+    size_t held_count;
+    json_t *missing;             // of a part, which ranks it lacks for a reason: [{"rank", "why"}]; NULL: none
+    struct identity_clock end_clock; // as its end says; wall_minus_monotonic_ns 0: it was not ended in order, or is a part
+    int64_t pid;                 // of the worker; 0: a part
     int64_t begin_ns, end_ns;    // of the node's CLOCK_MONOTONIC; end: of its last event, where it was not ended in order
     int64_t threshold_ns, sample_hz;
     bool ended;                  // in order

@@ -21,6 +21,7 @@
 
 struct merge_values {
     struct shard_values shards;
+    bool part;
     struct options_common common;
 };
 
@@ -28,19 +29,23 @@ extern const struct verb verb_merge;
 
 static const struct option_spec merge_options[] = {
     OPTIONS_SHARDS(struct merge_values, shards),
+    {NULL, 0, "part", OPTION_FLAG, NULL, NULL, NULL, "only the ranks of this node: -o is a directory for the parts of all nodes, which are merged in their turn",
+     offsetof(struct merge_values, part), 0, 0, 0},
     OPTIONS_COMMON(struct merge_values, common, "RUN.db", "the store; must not exist yet", "run.db"),
     {.name = NULL}};
 
-static const char *const merge_usage[] = {"merge DIR [--job NAME] [--restart N] [-o RUN.db]", NULL};
+static const char *const merge_usage[] = {"merge DIR [--job NAME] [--restart N] [-o RUN.db]", "merge DIR --part [--job NAME] [--restart N] -o DIR", NULL};
 
 static const char *const merge_examples[] = {
     "upgate merge /shared/run -o run.db && upgate stalls run.db", "which rank was late, on which node, and why",
     "upgate merge /shared/run --job 4711.0 -o run.db", "one of several jobs that share a directory",
     "upgate merge /shared/run --restart 0 -o before.db", "what was before an elastic restart",
+    "srun --ntasks-per-node 1 upgate merge /local/run --part -o /shared/run && upgate merge /shared/run -o run.db",
+    "each node its own ranks, then all of them",
     "upgate merge /shared/run --format json | jq '.stragglers[] | {rank, node, what}'", "for a script", NULL};
 
 static const char merge_exit_codes[] =
-    "  0  merged: every rank of the job is there\n"
+    "  0  merged: every rank of the job is there; with --part: nothing tells of a missing one\n"
     "  2  usage, no shards, several runs in one directory, a rank that is there twice; nothing written\n"
     "  3  merged, but ranks are missing\n"
     "  4  operational failure: no permission, disk full\n";
@@ -111,7 +116,7 @@ static void merge_print(const struct merge_values *values, const struct merge_re
 {
     char *clock = merge_clock_text(result);
     size_t named = 0;
-    printf("merged %zu of %d rank%s of run '%s', restart %lld: %zu node%s, %s\n", result->ranks - result->missing_count, (int)result->ranks,
+    printf("merged %zu of %d rank%s of run '%s', restart %lld: %zu node%s, %s\n", (size_t)result->merged, (int)result->ranks,
            result->ranks == 1 ? "" : "s", result->run, (long long)result->restart, result->node_count, result->node_count == 1 ? "" : "s", clock);
     printf("together they recorded %.1f s, %lld steps; shards of %.1f MB\n", (double)(result->end_ns - result->begin_ns) / 1e9,
            (long long)result->steps, (double)result->bytes / 1e6);
@@ -130,7 +135,7 @@ static void merge_print(const struct merge_values *values, const struct merge_re
     }
     if (stalls && !named)
         puts(result->missing_count ? "late: none of the ranks that are there" : "late: no rank");
-    printf("next: upgate stalls %s\n", values->common.output);
+    printf(values->part ? "next: upgate merge %s -o run.db, when the parts of all nodes are there\n" : "next: upgate stalls %s\n", values->common.output);
     free(clock);
 }
 
@@ -144,6 +149,7 @@ static int merge_go(const struct merge_values *values, const char *dir, const ch
 {
     const struct merge_opts opts = {.dir = dir,
                                     .path = values->common.output,
+                                    .part = values->part,
                                     .run = values->shards.run,
                                     .restart = shard_values_restart(&values->shards),
                                     .command_line = command_line,
@@ -154,10 +160,10 @@ static int merge_go(const struct merge_values *values, const char *dir, const ch
     bool json = strcmp(values->common.format, "json") == 0;
     int rc = merge_run(&opts, &result, err);
     if (rc == 0 && opts.dry_run)
-        log_info("would merge %zu of %d ranks of run '%s', restart %lld, into '%s'", result.chosen_count, (int)result.ranks, result.run,
-                 (long long)result.restart, opts.path);
-    else if (rc == 0)
-        rc = merge_analyse(opts.path, &store, &stalls, err);
+        log_info("would merge %lld of %d ranks of run '%s', restart %lld, into '%s'", (long long)result.merged, (int)result.ranks, result.run,
+                 (long long)result.restart, result.path);
+    else if (rc == 0) // within a part nobody is late yet: whom its ranks wait for may be on another node
+        rc = opts.part ? store_open(result.path, STORE_READ, &store, err) : merge_analyse(result.path, &store, &stalls, err);
     if (json && !opts.dry_run && (rc == 0 || result.duplicate_count))
         merge_print_json(&result, store, stalls);
     else if (rc == 0 && !opts.dry_run)
@@ -183,6 +189,8 @@ static int cmd_merge(int argc, char **argv)
         return EXIT_CODE_PASS;
     }
     options_apply_common(&values.common);
+    if (rc == 0 && values.part && (!values.common.output || !*values.common.output))
+        rc = error_set(&err, -EINVAL, "no directory for the part: name one that all nodes share with -o DIR");
     if (!values.common.output)
         values.common.output = "run.db";
     if (rc == 0)

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -22,9 +21,6 @@ import rank_rig as rig  # noqa: E402
 
 SECONDS, TRIES = 3, 3
 WHAT = "computing in prepare_features (rank_job.py)"
-# Lengths; every other column *_ns is a time. process.start_ns is no time of a record, but says which process it is.
-LENGTHS = {"dur_ns", "threshold_ns", "short_gap_ns", "run_ns", "call_ns", "call_dur_ns", "clock_residual_ns", "clock_residual_max_ns", "gpu_ns",
-           "started_wall_ns", "ended_wall_ns", "clock_error_ns"}
 
 
 def skipped():
@@ -135,41 +131,22 @@ def cancelled(slurm, srun, place):
     assert code == 0 and not document["missing"], (code, document, stderr)
 
 
-def move(path, by_ns, error_ns, host):
-    """The shard as another node would have written it, whose clock and boot are others."""
-    base = sqlite3.connect(path)
-    for table, in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-        for _, column, *_ in base.execute("PRAGMA table_info(%s)" % table).fetchall():
-            if column.endswith("_ns") and column not in LENGTHS and (table, column) != ("process", "start_ns"):
-                base.execute("UPDATE %s SET %s = %s + ? WHERE %s IS NOT NULL" % (table, column, column, column), (by_ns,))
-    base.execute("UPDATE recording SET target = json_set(target, '$.rank.host', ?1, '$.rank.boot', ?1, '$.rank.wall_minus_monotonic_ns', "
-                 "json_extract(target, '$.rank.wall_minus_monotonic_ns') - ?2, '$.rank.wall_minus_monotonic_end_ns', "
-                 "json_extract(target, '$.rank.wall_minus_monotonic_end_ns') - ?2)", (host, by_ns))
-    base.commit()
-    base.close()
-    errors(path, error_ns)
-
-
-def errors(path, error_ns):
-    rig.change(path, ("UPDATE recording SET target = json_set(target, '$.rank.clock_error_ns', ?1, '$.rank.clock_error_end_ns', ?1)", (error_ns,)))
-
-
 def two_nodes(folder, place):
     """Rank 1 is late by some 16 ms each time."""
     paths = [os.path.join(place, name) for name in rig.shards(place)]
     store = os.path.join(folder, "nodes.db")
-    move(paths[1], 5_000_000_000_000, 50_000, "far")
-    errors(paths[0], 50_000)
+    rig.move(paths[1], 5_000_000_000_000, 50_000, "far")
+    rig.errors(paths[0], 50_000)
     code, document, _ = rig.merge(place, store)
     assert code == 0 and document["nodes"] == 2 and 100_000 <= document["clock_residual_ns"] < 200_000, document
     assert [(one["rank"], one["node"], one["what"]) for one in document["stragglers"]] == [(1, "far", WHAT)], document
     assert rig.late(store)[0][0][1] == "far"
     steps = rig.rows(store, "SELECT min(in_ns), max(in_ns) FROM gap")[0]
     assert steps[1] - steps[0] < 60e9, "times of two clocks in one store"
-    errors(paths[1], 40_000_000) # twice that is more than rank 1 is late
+    rig.errors(paths[1], 40_000_000) # twice that is more than rank 1 is late
     code, document, _ = rig.merge(place, store)
     assert code == 0 and document["clock_residual_ns"] >= 40_000_000 and document["stragglers"] == [], document
-    errors(paths[1], None)
+    rig.errors(paths[1], None)
     code, document, _ = rig.merge(place, store)
     assert code == 0 and document["clock_residual_ns"] is None and document["stragglers"] == [], document
     missing = rig.late(store)[1]["trust"]["missing"]

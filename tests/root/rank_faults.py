@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`upgate rank` in front of workers that are small: the worker is as it would be without, whatever becomes of its recorder; and `upgate
-merge` and `query` of shards that are missing, there twice, of several runs and restarts, cut short, of a newer version. Real recordings; skipped
+merge` and `query` of shards that are missing, there twice, of several runs and restarts, cut short, of a newer version, and of parts. Real recordings; skipped
 where nothing can be recorded."""
 import os
 import shutil
@@ -31,25 +31,25 @@ except ChildProcessError:
 """
 
 
-BASE = {} # shards of a job of three ranks, recorded once
+BASE = {} # shards of jobs of so many ranks, recorded once
 
 
-def start(folder, ranks):
-    """Ranks of the job of three, at the same time."""
+def start(folder, ranks, of=3):
+    """Ranks of a job, at the same time."""
     started = [rig.rank(folder, "sh", "-c", WORK % 16, env=rig.environment(TORCHELASTIC_RUN_ID="job", TORCHELASTIC_RESTART_COUNT=0, RANK=i,
-                                                                        WORLD_SIZE=3, LOCAL_RANK=i, LOCAL_WORLD_SIZE=3)) for i in ranks]
+                                                                        WORLD_SIZE=of, LOCAL_RANK=i, LOCAL_WORLD_SIZE=of)) for i in ranks]
     for one in started:
         _, stderr = one.communicate(timeout=60)
         assert one.returncode == 0 and stderr == "", stderr
     rig.await_end(folder)
 
 
-def shards_of_a_job(folder):
+def shards_of_a_job(folder, of=3):
     """The directory of its run."""
-    if not BASE:
-        BASE["at"] = tempfile.mkdtemp(prefix="upgate-rank-base-", dir=rig.BUILD)
-        start(BASE["at"], range(3))
-    return shutil.copytree(os.path.join(BASE["at"], "job"), os.path.join(folder, "job"))
+    if of not in BASE:
+        BASE[of] = tempfile.mkdtemp(prefix="upgate-rank-base-", dir=rig.BUILD)
+        start(BASE[of], range(of), of)
+    return shutil.copytree(os.path.join(BASE[of], "job"), os.path.join(folder, "job"))
 
 
 def case_worker_is_as_without(folder):
@@ -271,6 +271,117 @@ def case_merge_tells(folder):
     assert document["restart"] == 0 and document["ranks"] == 3, document
 
 
+def rows_of(store):
+    """All that stands in it but for who made it when."""
+    base = sqlite3.connect(store)
+    tables = [name for name, in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' AND name <> 'run'")]
+    found = {table: sorted(map(repr, base.execute("SELECT * FROM " + table))) for table in tables}
+    base.close()
+    return found
+
+
+def check_same(store, other):
+    rows, others = rows_of(store), rows_of(other)
+    for table, lines in rows.items():
+        assert lines == others[table], (table, len(lines), len(others[table]), [pair for pair in zip(lines, others[table]) if pair[0] != pair[1]][:2])
+    assert len(rows["gap"]) > 8 and rows["counter"], {table: len(lines) for table, lines in rows.items()}
+
+
+def two_nodes_of_four(folder):
+    """Directories: of the first node's shards, of the second one's, of all."""
+    near, far, flat = (os.path.join(folder, name) for name in ("near", "far", "flat"))
+    shards_of_a_job(near, of=4)
+    os.makedirs(os.path.join(far, "job"))
+    for number in range(4):
+        path, other = os.path.join(near, "job", "0-%d.db" % number), os.path.join(far, "job", "0-%d.db" % (number + 4))
+        rig.change(path, "UPDATE recording SET target = json_set(target, '$.rank.ranks', 8)")
+        rig.errors(path, 50_000)
+        shutil.copy(path, other)
+        rig.change(other, "UPDATE recording SET target = json_set(target, '$.rank.rank', %d)" % (number + 4))
+        rig.move(other, 5_000_000_000_000, 50_000, "far")
+    shutil.copytree(near, flat)
+    shutil.copytree(far, flat, dirs_exist_ok=True)
+    return near, far, flat
+
+
+def case_merge_of_parts(folder):
+    """Each node merges its own: the store is that of all shards at once."""
+    near, far, flat = two_nodes_of_four(folder)
+    parts, mixed = os.path.join(folder, "parts"), shutil.copytree(far, os.path.join(folder, "mixed"))
+    code, whole, stderr = rig.merge(flat, flat + ".db")
+    assert code == 0 and (whole["ranks"], whole["nodes"], whole["missing"]) == (8, 2, []), (code, whole, stderr)
+    for place in (far, near):
+        code, document, stderr = rig.part(place, parts)
+        assert code == 0 and (document["ranks"], document["nodes"], document["missing"]) == (8, 1, []), (code, document, stderr)
+    assert rig.shards(parts) == ["job/0-0.part.db", "job/0-4.part.db"], rig.shards(parts)
+    code, document, stderr = rig.merge(parts, parts + ".db")
+    assert code == 0 and dict(document, bytes=0) == dict(whole, bytes=0), (code, document, whole, stderr)
+    check_same(parts + ".db", flat + ".db")
+    shutil.copy(os.path.join(parts, "job", "0-0.part.db"), os.path.join(mixed, "job"))
+    code, document, stderr = rig.merge(mixed, mixed + ".db")
+    assert code == 0 and not document["missing"], (code, document, stderr)
+    check_same(mixed + ".db", flat + ".db")
+
+    code, _, stderr = rig.part(near, parts)
+    assert code == 2 and "exists already" in stderr, (code, stderr)
+    code, _, stderr = rig.part(flat, os.path.join(folder, "none"))
+    assert code == 2 and "shards of 2 nodes" in stderr and not os.path.exists(os.path.join(folder, "none")), (code, stderr)
+    done = rig.run(rig.UPGATE, "merge", near, "--part")
+    assert done.returncode == 2 and "no directory for the part" in done.stderr, done
+    code, _, stderr = rig.query(parts, "--map", "SELECT count(*) AS n FROM gap")
+    assert code == 2 and "several ranks in one" in stderr, (code, stderr)
+
+
+def case_parts_that_are_wrong(folder):
+    """Ranks that a node lacks, a part that is missing, there twice, beside a shard of it, cut short, of several nodes."""
+    near, far, flat = two_nodes_of_four(folder)
+    store, parts = os.path.join(folder, "run.db"), os.path.join(folder, "parts")
+    run = os.path.join(parts, "job")
+    os.unlink(os.path.join(far, "job", "0-6.db"))
+    os.rename(os.path.join(far, "job", "0-5.db"), os.path.join(folder, "kept.db"))
+    with open(os.path.join(far, "job", "0-5.why"), "w", encoding="utf-8") as file:
+        file.write("the disk is full\n")
+    full, none = {"rank": 5, "why": "the disk is full"}, {"rank": 6, "why": "it has no shard"}
+    code, document, stderr = rig.part(far, parts)
+    assert code == 3 and document["missing"] == [full], (code, document, stderr) # of rank 6 the node knows nothing
+    assert rig.part(near, parts)[0] == 0
+    code, document, stderr = rig.merge(parts, store)
+    assert code == 3 and document["missing"] == [full, none], (code, document, stderr)
+    missing = rig.late(store)[1]["trust"]["missing"]
+    assert all(any(words in sentence for sentence in missing) for words in ("rank 5: the disk is full", "rank 6: it has no shard")), missing
+    shutil.copy(os.path.join(folder, "kept.db"), os.path.join(run, "0-5.db")) # it is found: nothing is said of it any more
+    code, document, stderr = rig.merge(parts, store)
+    assert code == 3 and document["missing"] == [none], (code, document, stderr)
+    assert not [sentence for sentence in rig.late(store)[1]["trust"]["missing"] if "rank 5" in sentence]
+
+    shutil.copy(os.path.join(near, "job", "0-2.db"), run)
+    code, document, _ = rig.merge(parts, store)
+    assert code == 2 and [one["rank"] for one in document["duplicates"]] == [2], document
+    os.unlink(os.path.join(run, "0-2.db"))
+    shutil.copy(os.path.join(run, "0-4.part.db"), os.path.join(run, "0-9.part.db"))
+    code, document, _ = rig.merge(parts, store)
+    assert code == 2 and [one["rank"] for one in document["duplicates"]] == [4, 7], document
+    for name in ("0-9.part.db", "0-5.db"):
+        os.unlink(os.path.join(run, name))
+
+    path = os.path.join(run, "0-4.part.db")
+    shutil.copy(path, os.path.join(folder, "part.db"))
+    for make, words in ((lambda: os.truncate(path, os.path.getsize(path) // 2), "damaged"),
+                        (lambda: rig.change(path, "UPDATE recording SET target = json_set(target, '$.merged[1]', 99)"), "does not say which ranks"),
+                        (lambda: rig.change(path, "UPDATE recording SET target = json_remove(target, '$.nodes')"), "does not say which ranks")):
+        shutil.copy(os.path.join(folder, "part.db"), path)
+        make()
+        code, document, stderr = rig.merge(parts, store)
+        why = {one["rank"]: one["why"] for one in document["missing"]}
+        assert code == 3 and sorted(why) == [4, 5, 6, 7] and words in why[4], (code, why, stderr)
+    assert rig.merge(flat, path)[0] == 0 # a store of two nodes under the name of a part
+    code, document, stderr = rig.merge(parts, store)
+    assert code == 3 and "of 2 nodes merged already" in document["missing"][0]["why"], (code, document, stderr)
+    os.unlink(path)
+    code, document, _ = rig.merge(parts, store)
+    assert code == 3 and [one["rank"] for one in document["missing"]] == [4, 5, 6, 7], document
+
+
 def case_full_disk_of_the_merge(folder):
     shards_of_a_job(folder)
     bytes_max = os.path.getsize(os.path.join(folder, "job", "0-0.db"))
@@ -422,7 +533,8 @@ def main():
                 cases[name](folder)
                 print("ok  " + name, flush=True)
     finally:
-        shutil.rmtree(BASE.get("at", "/nonexistent"), ignore_errors=True)
+        for base in BASE.values():
+            shutil.rmtree(base, ignore_errors=True)
     return 0
 
 

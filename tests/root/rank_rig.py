@@ -13,6 +13,9 @@ BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
 UPGATE = os.path.join(BUILD, "upgate")
 PYTHON = os.path.join(SOURCE, "envs", "candidate", "bin", "python")
 JOB = os.path.join(SOURCE, "tests", "root", "rank_job.py")
+# Lengths; every other column *_ns is a time. process.start_ns is no time of a record, but says which process it is.
+LENGTHS = {"dur_ns", "threshold_ns", "short_gap_ns", "run_ns", "call_ns", "call_dur_ns", "clock_residual_ns", "clock_residual_max_ns", "gpu_ns",
+           "started_wall_ns", "ended_wall_ns", "clock_error_ns"}
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "MASTER_", "PET_")
 
 
@@ -65,6 +68,25 @@ def change(path, *statements):
     base.close()
 
 
+def move(path, by_ns, error_ns, host):
+    """The shard as another node would have written it, whose clock and boot are others."""
+    base = sqlite3.connect(path)
+    for table, in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for _, column, *_ in base.execute("PRAGMA table_info(%s)" % table).fetchall():
+            if column.endswith("_ns") and column not in LENGTHS and (table, column) != ("process", "start_ns"):
+                base.execute("UPDATE %s SET %s = %s + ? WHERE %s IS NOT NULL" % (table, column, column, column), (by_ns,))
+    base.execute("UPDATE recording SET target = json_set(target, '$.rank.host', ?1, '$.rank.boot', ?1, '$.rank.wall_minus_monotonic_ns', "
+                 "json_extract(target, '$.rank.wall_minus_monotonic_ns') - ?2, '$.rank.wall_minus_monotonic_end_ns', "
+                 "json_extract(target, '$.rank.wall_minus_monotonic_end_ns') - ?2)", (host, by_ns))
+    base.commit()
+    base.close()
+    errors(path, error_ns)
+
+
+def errors(path, error_ns):
+    change(path, ("UPDATE recording SET target = json_set(target, '$.rank.clock_error_ns', ?1, '$.rank.clock_error_end_ns', ?1)", (error_ns,)))
+
+
 def recorders(folder):
     """Processes that record into it, but for who waits to become a worker."""
     found = []
@@ -100,6 +122,13 @@ def merge(folder, store, *options):
         os.unlink(store)
     done = run(UPGATE, "merge", folder, "-o", store, "--format", "json", *options)
     assert not os.path.exists(store + ".partial"), "a half merged store is left"
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def part(folder, parts):
+    """The same of one node's shards, into a directory of parts."""
+    done = run(UPGATE, "merge", folder, "--part", "-o", parts, "--format", "json")
+    assert not [name for name in shards(parts) if name.endswith(".partial")], "a half made part is left"
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 

@@ -289,6 +289,30 @@ TEST(ranks_of_two_nodes_keep_apart)
     test_remove(store, dir);
 }
 
+TEST(a_merged_node_keeps_the_names_of_its_ranks)
+{
+    static const struct shard_place places[] = {{.recording_id = 4, .process_first = 1, .rank = 0, .machine = true},
+                                                {.recording_id = 4, .process_first = 1, .rank = 1}};
+    static const struct shard_place place = {.recording_id = 4, .process_first = 1, .shift_ns = 1000, .cpu_first = 16, .rank = -1, .machine = true};
+    char dir[] = "/tmp/upgate-shard-XXXXXX", part_dir[] = "/tmp/upgate-shard-XXXXXX";
+    struct store *store = test_merged(dir, places, 0), *part = test_merged(part_dir, places, 2);
+    struct error err = {0};
+    CHECK_INT(shard_take(store, part, &place, &err), 0);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM process"), 3);
+    CHECK_INT(test_int(store, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    test_told(store, "SELECT group_concat(source || ' ' || name, ', ') FROM counter", "cpu.stat nr_throttled rank 0, stat cpu17 steal_ns, cpu.stat nr_throttled rank 1");
+    test_told(store, "SELECT group_concat(rank || ' ' || begin_ns, ', ') FROM recorded_step", "0 1001, 1 1001");
+    test_told(store, "SELECT group_concat(out_ns || ' ' || in_ns || ' ' || cpu_in, ', ') FROM gap", "1010 1020 17, 1010 1020 17");
+    test_remove(part, part_dir);
+    // One rank of the node made steps: they are that rank's.
+    part = test_rank(0);
+    CHECK_INT(sqlite3_exec(store_db(part), "UPDATE recorded_step SET rank = 7", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_INT(shard_take(store, part, &place, &err), 0);
+    test_told(store, "SELECT group_concat(rank, ', ') FROM recorded_step", "0, 1, 7");
+    store_close(part);
+    test_remove(store, dir);
+}
+
 TEST(a_column_of_time_that_is_not_known_is_refused)
 {
     static const struct shard_place place = {.recording_id = 4, .process_first = 1, .shift_ns = 1000};
