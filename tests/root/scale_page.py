@@ -48,8 +48,8 @@ gate: {metrics: {step_time: {margin: 20%%}, mean_step_time: {observe: true}, slo
        calibrate: require, parity: {rule: off}}
 """
 # Sides for the plan of the page, which has none.
-SIDES = """baseline: {name: old, env: {SIDE: "a"}}
-candidate: {name: new, env: {SIDE: "b"}}
+SIDES = """baseline: {name: old, python: %(python)s, env: {SIDE: "a"}}
+candidate: {name: new, python: %(python)s, env: {SIDE: "b"}}
 """
 
 
@@ -251,7 +251,7 @@ def run_block(place, block):
 def check_plan(place, text):
     """A plan of the page is one."""
     path = os.path.join(place.work, "page.yaml")
-    place.write(path, SIDES + text)
+    place.write(path, SIDES % {"python": sys.executable} + text)
     done = rig.run(rig.UPGATE, "node", path, "-o", os.path.join(place.folder, "none"), "--dry-run",
                    env=rig.environment(RANK=0, WORLD_SIZE=4, MASTER_ADDR="127.0.0.1"))
     assert done.returncode == 0 and "would be node 0 of 4" in done.stderr, done
