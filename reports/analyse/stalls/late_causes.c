@@ -7,11 +7,12 @@
 #include "reports/analyse/stalls/group.h"
 #include "reports/analyse/stalls/late_why.h"
 
-// Who waits in a collective has no cause of its own for that.
-static bool why_counts(const struct part *part)
+// Who waits in a collective has no cause of its own for that, also where its chain leads to what holds the late rank up.
+static bool why_counts(const struct trace *trace, const struct part *part)
 {
     return part->cause < CAUSE_UNKNOWN && part->cause != CAUSE_GPU_SYNC && part->cause != CAUSE_FUTEX_WAIT &&
-           part->cause != CAUSE_NETWORK_PEER && part->cause != CAUSE_STRAGGLER;
+           part->cause != CAUSE_NETWORK_PEER && part->cause != CAUSE_STRAGGLER &&
+           (part->gap == TRACE_NONE || part->split != SPLIT_BLOCKED || !ranks_waits(trace, &trace->gaps[part->gap]));
 }
 
 // Whose doing the late rank's parts of its cause are: of the process that took most of their time. The longest of all may be
@@ -30,7 +31,7 @@ static void why_culprit(const struct why *why, struct late_rank *straggler)
         int64_t ns = parts_overlap(part->begin, part->end, why->begin, why->end);
         bool named = part->culprit != TRACE_NONE;
         size_t by = named ? trace->threads[part->culprit].process : trace->process_count;
-        if (!ns || !why_counts(part) || part->cause != straggler->cause)
+        if (!ns || !why_counts(trace, part) || part->cause != straggler->cause)
             continue;
         done[by].sum += named ? 4 * ns : ns; // one that names somebody shows more
         if (ns > done[by].longest) {
@@ -97,7 +98,7 @@ static double why_queue(struct why *why, size_t late)
         ran += (double)trace_ran_ns(trace, thread, why->begin, why->end) / others;
         for (uint32_t k = first; k < last; k++) {
             const struct part *part = &why->work->parts[k];
-            if (part->cause == CAUSE_CPU_CONTENTION)
+            if (part->cause == CAUSE_CPU_CONTENTION && why_counts(trace, part))
                 queued += (double)parts_overlap(part->begin, part->end, why->begin, why->end) / others;
         }
     }
@@ -108,6 +109,7 @@ static double why_queue(struct why *why, size_t late)
 
 void why_causes(struct why *why, struct late_rank *straggler)
 {
+    const struct trace *trace = why->ranks->trace;
     double sums[CAUSE_COUNT] = {0}, best = 0;
     size_t others = why->ranks->row_count - 1;
     sums[CAUSE_CPU_CONTENTION] = -why_queue(why, straggler->row);
@@ -117,7 +119,7 @@ void why_causes(struct why *why, struct late_rank *straggler)
         for (uint32_t k = first; k < last; k++) {
             const struct part *part = &why->work->parts[k];
             double ns = (double)parts_overlap(part->begin, part->end, why->begin, why->end);
-            if (!why_counts(part) || (part->cause == CAUSE_CPU_CONTENTION && !late))
+            if (!why_counts(trace, part) || (part->cause == CAUSE_CPU_CONTENTION && !late))
                 continue;
             double more = (late ? ns : -ns / (double)others) * (part->split == SPLIT_ON_CPU ? why->dear : 1);
             sums[part->cause] += more;
