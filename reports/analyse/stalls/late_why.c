@@ -291,22 +291,6 @@ static double why_outside(const struct why *why, size_t index)
     return (double)ns;
 }
 
-// For how long it waited in collectives itself while others waited for it: by then it had come.
-static double why_inside(const struct why *why, const struct late_rank *straggler)
-{
-    const struct rank_row *row = &why->ranks->rows[straggler->row];
-    const struct trace_window *waits = why->ranks->waits + row->wait_first;
-    int64_t ns = 0;
-    for (size_t i = 0, k = 0; i < straggler->span_count; i++) {
-        const struct trace_window *span = &straggler->spans[i];
-        while (k < row->wait_count && waits[k].end <= span->begin)
-            k++;
-        for (size_t n = k; n < row->wait_count && waits[n].begin < span->end; n++)
-            ns += parts_overlap(waits[n].begin, waits[n].end, span->begin, span->end);
-    }
-    return (double)ns;
-}
-
 // Is it outside of collectives for about as long as the others that wait for it?
 static bool why_is_alike(const struct why *why, const struct late_rank *straggler)
 {
@@ -317,13 +301,13 @@ static bool why_is_alike(const struct why *why, const struct late_rank *straggle
     return more * 2 < (double)straggler->excess_ns;
 }
 
-// It comes late and does nothing longer than the others. Of two ranks, or where it was in the collective itself meanwhile, what it sends came
-// late. Else both measures say that it was not late: that is made of waits below the threshold, about which a collective of many ranks lasts.
+// It comes late and does nothing longer than the others: of two ranks what it sends comes late. Of more, a ring hands on to all of them what one
+// link holds up, and lets them go one after the other: who seems to come last, by waits of about the threshold, need not be the one.
 static void why_messages(const struct why *why, struct late_rank *straggler)
 {
     if (straggler->cause < CAUSE_COUNT || straggler->function || why->ranks->nccl || !why_is_alike(why, straggler))
         return;
-    straggler->messages = why->ranks->row_count == 2 || why_inside(why, straggler) * 2 >= (double)straggler->total_ns;
+    straggler->messages = why->ranks->row_count == 2;
     straggler->unfounded = !straggler->messages;
 }
 

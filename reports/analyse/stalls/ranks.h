@@ -65,8 +65,8 @@ struct late_rank {
     bool kernels;            // it is of the GPU
     bool waiting;            // off the CPU there
     bool sleeping;           // by a sleep
-    bool messages;           // it does no more than the others, and was in the collective itself: what comes late is what it sends
-    bool unfounded;          // it does no more than the others, and was not in the collective: it was not late
+    bool messages;           // it does no more than the other one: what comes late is what it sends
+    bool unfounded;          // it does no more than the others, of which there are several: who comes late is not known
     int64_t deed_ns;
     uint32_t python, user; // stacks in which it was seen there; 0
 };
