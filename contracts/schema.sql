@@ -144,9 +144,8 @@ CREATE TABLE phase_span (
     PRIMARY KEY (launch_id, rank, begin_ns, depth)
 ) STRICT, WITHOUT ROWID;
 
--- Numbers a workload noted about its launch (ug_step_note); the last value of a name counts. Of upgate itself: startup_time_ns;
--- upgate.requests, upgate.requests_failed, upgate.requests_wrong of servers that tell their requests (ug_request_done); and
--- upgate.device_wait_ns, what the device still took behind the last step of a launch that took no turns.
+-- Numbers a workload noted about its launch (ug_step_note); the last value of a name counts. Of upgate itself: startup_time_ns, and
+-- upgate.requests, upgate.requests_failed, upgate.requests_wrong of servers that tell their requests (ug_request_done).
 CREATE TABLE launch_value (
     launch_id INTEGER NOT NULL REFERENCES launch (id),
     rank      INTEGER NOT NULL,

@@ -43,7 +43,6 @@ enum ug_record_kind {
     UG_RECORD_HOLD = 4,  /* time held at the gate; step = the step that waited */
     UG_RECORD_NOTE = 5,  /* name, value: one number about the launch */
     UG_RECORD_REQUEST = 6, /* of a server: value = status as HTTP has it, 0 = none; name "wrong" or "" */
-    UG_RECORD_WAIT = 7, /* for the device, behind the end of its step: see last_steps */
 };
 
 enum ug_bytes_kind {
@@ -125,9 +124,6 @@ struct ug_step_header {
     /* Positive control: every step is made longer by this share of its length, in parts per million,
      * before its end is taken. 0: not at all. Written before the first claim. */
     uint32_t control_ppm;
-    /* A launch that takes no turns is to make so many steps. Behind the last one it waits for the device, as at the end of a
-     * turn, in a record of its own: the step is as long as all others. 0: not told. Written before the first claim. */
-    uint32_t last_steps;
     UG_STEP_LINE uint32_t event; /* futex word: raised at every claim, hold and close */
     uint32_t waiting;            /* the harness sleeps on event */
     uint32_t claims_count;
@@ -211,7 +207,6 @@ UG_STEP_ASSERT(offsetof(struct ug_step_bytes, count) == 16);
 UG_STEP_ASSERT(sizeof(struct ug_step_header) == 192);
 UG_STEP_ASSERT(offsetof(struct ug_step_header, file_bytes) == 64);
 UG_STEP_ASSERT(offsetof(struct ug_step_header, control_ppm) == 84);
-UG_STEP_ASSERT(offsetof(struct ug_step_header, last_steps) == 88);
 UG_STEP_ASSERT(offsetof(struct ug_step_header, event) == 128);
 UG_STEP_ASSERT(sizeof(struct ug_step_near) == 128);
 UG_STEP_ASSERT(UG_STEP_LOOKS_OFFSET + sizeof(struct ug_step_looks) <= UG_STEP_HEADER_BYTES);

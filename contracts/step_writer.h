@@ -380,10 +380,9 @@ static inline void ug_impl_phase_end(struct ug_step_state *s)
 /* The positive control: works on for a share of the step's length, so that whoever measures steps,
  * blocks of them or the process finds it slower by that share. Busy, as a slower step would be. What
  * is to arrive next arrives later by the same time: a request waits for its own service only. */
-static UG_IMPL_COLD uint64_t ug_impl_control(struct ug_step_state *s, uint64_t begin_ns,
-                                             uint64_t end_ns, uint32_t ppm)
+static UG_IMPL_COLD uint64_t ug_impl_control(struct ug_step_state *s, uint64_t end_ns, uint32_t ppm)
 {
-    uint64_t more_ns = (uint64_t)((double)(end_ns - begin_ns) * 1e-6 * ppm), now_ns = end_ns;
+    uint64_t more_ns = (uint64_t)((double)(end_ns - s->begin_ns) * 1e-6 * ppm), now_ns = end_ns;
     uint64_t cpu_ns = ug_impl_cpu_ns();
 
     while (now_ns < end_ns + more_ns) {
@@ -398,41 +397,22 @@ static UG_IMPL_COLD uint64_t ug_impl_control(struct ug_step_state *s, uint64_t b
     return now_ns;
 }
 
-/* What the device has still to do behind the last step, where no gate waits for it. */
-static UG_IMPL_COLD void ug_impl_wait_device(struct ug_step_state *s, uint64_t end_ns,
-                                             uint32_t control_ppm)
-{
-    uint64_t done_ns;
-
-    s->sync(s->sync_arg);
-    done_ns = ug_impl_now_ns();
-    if (control_ppm != 0) {
-        done_ns = ug_impl_control(s, end_ns, done_ns, control_ppm);
-    }
-    ug_impl_put(s, UG_RECORD_WAIT, end_ns, done_ns, 0, NULL);
-}
-
 static inline void ug_impl_finish(struct ug_step_state *s, double samples)
 {
     uint64_t end_ns;
     uint32_t control_ppm = s->header->control_ppm;
-    bool waits = s->sync != NULL && !s->orphan;
 
-    if (waits && ug_impl_gate_closed(s, s->step + 1)) {
+    if (s->sync != NULL && ug_impl_gate_closed(s, s->step + 1) && !s->orphan) {
         s->sync(s->sync_arg);
-        waits = false;
     }
     end_ns = ug_impl_now_ns();
     if (__builtin_expect(control_ppm != 0, 0) && !s->orphan) {
-        end_ns = ug_impl_control(s, s->begin_ns, end_ns, control_ppm);
+        end_ns = ug_impl_control(s, end_ns, control_ppm);
     }
     while (s->phases > 0) {
         ug_impl_phase_close(s, end_ns);
     }
     ug_impl_put(s, UG_RECORD_STEP, s->begin_ns, end_ns, samples, NULL);
-    if (__builtin_expect(waits && s->step + 1 == s->header->last_steps, 0)) {
-        ug_impl_wait_device(s, end_ns, control_ppm);
-    }
     s->step++;
     __atomic_store_n(&s->slot->steps, s->step, __ATOMIC_RELEASE);
     s->in_step = 0;

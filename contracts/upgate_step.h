@@ -126,8 +126,7 @@ static inline void ug_request_done(uint64_t arrived_ns, uint32_t status, bool wr
     }
 }
 
-/* fn is called before the end mark of the last step of a block, or behind that of the last step of a launch that takes no
- * turns: wait for the device there. */
+/* fn is called before the end mark of the last step of a block: wait for the device there. */
 static inline void ug_step_set_sync(void (*fn)(void *), void *arg)
 {
     ug_step_state_v2.sync = fn;

@@ -21,7 +21,6 @@ static void control_strip_steps(struct pair_rows *rows, double share)
 {
     struct launch_rows *launch = &rows->sides[1];
     double part = share / (1 + share);
-    launch->device_wait_ns /= 1 + share;
     for (int r = 0; r < launch->rank_count; r++) {
         struct rank_rows *rank = &launch->ranks[r];
         double waited = 0;

@@ -29,17 +29,7 @@ bool measure_has_arrivals(const struct rank_rows *rank)
 
 // --- sums --------------------------------------------------------------------------------------
 
-// What the device had still to do behind the last step, where the launches took no turns that wait for it: without it a program that
-// only enqueues work would be as fast as its host. Of both sides, or of neither.
-static double measure_wait(const struct measure_state *state, int side)
-{
-    for (int i = 0; i < PLAN_SIDES; i++)
-        if (!isfinite(state->rows->sides[i].device_wait_ns) || state->rows->sides[i].device_wait_ns < 0)
-            return 0;
-    return state->rows->sides[side].device_wait_ns;
-}
-
-// Steps from the begin of the first one until the last one has ended, and the device is done. Requests that arrive by a
+// Steps from the begin of the first one to the end of the last one. Requests that arrive by a
 // schedule: their own durations, for what lies between them is the schedule's.
 static void measure_sum_launch(const struct measure_state *state, int side,
                                struct measure_sum *sum)
@@ -57,8 +47,8 @@ static void measure_sum_launch(const struct measure_state *state, int side,
         for (int i = first; i <= last; i++)
             sum->active_ns += state->durations[side][i];
     else
-        sum->active_ns = (double)(rank->begin_ns[last] + rank->dur_ns[last] - rank->begin_ns[first]) +
-                         measure_wait(state, side);
+        sum->active_ns =
+            (double)(rank->begin_ns[last] + rank->dur_ns[last] - rank->begin_ns[first]);
 }
 
 // Time of a block that lies before the start, of one that lies behind it, and of the steps that are in
@@ -236,7 +226,7 @@ static double measure_end(const struct measure_state *state, int side)
     }
     int first = rank_rows_find(rank, from), last = rank->count - 1;
     if (first >= 0)
-        rest -= (double)(rank->begin_ns[last] + rank->dur_ns[last] - rank->begin_ns[first]) + measure_wait(state, side);
+        rest -= (double)(rank->begin_ns[last] + rank->dur_ns[last] - rank->begin_ns[first]);
     return rest < 0 ? 0 : rest;
 }
 

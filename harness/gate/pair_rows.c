@@ -135,7 +135,7 @@ static int pair_rows_load_steps(struct store *store, struct launch_rows *launch,
 }
 
 // Compile time: the phase of that name, else what the workload noted about itself. And the time to the first step, of
-// the last rank to come there. Requests of all ranks and nodes. How long the device of the last rank took behind its steps.
+// the last rank to come there. Requests of all ranks and nodes.
 static int pair_rows_load_values(struct store *store, struct launch_rows *launch,
                                   struct error *err)
 {
@@ -149,8 +149,7 @@ static int pair_rows_load_values(struct store *store, struct launch_rows *launch
         "ON r.launch_id = g.launch_id AND r.name = 'recompiles' WHERE g.launch_id = ?1 AND g.name = 'compiled_graphs'), "
         "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests'), "
         "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests_failed'), "
-        "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests_wrong'), "
-        "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.device_wait_ns')",
+        "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests_wrong')",
         "i", launch->id);
     if (!stmt)
         return -EIO;
@@ -163,7 +162,6 @@ static int pair_rows_load_values(struct store *store, struct launch_rows *launch
     launch->requests = pair_rows_double(stmt, 3);
     launch->requests_failed = pair_rows_double(stmt, 4);
     launch->requests_wrong = pair_rows_double(stmt, 5);
-    launch->device_wait_ns = pair_rows_double(stmt, 6);
     sqlite3_reset(stmt);
     return 0;
 }
@@ -243,7 +241,6 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
                                  .requests = NAN,
                                  .requests_failed = NAN,
                                  .requests_wrong = NAN,
-                                 .device_wait_ns = NAN,
                                  .steps = pair_rows_int(stmt, 7)};
     }
     return rc;
@@ -264,7 +261,6 @@ int pair_rows_load(struct store *store, const struct pair_head *head, bool with_
                                                 .requests = NAN,
                                                 .requests_failed = NAN,
                                                 .requests_wrong = NAN,
-                                                .device_wait_ns = NAN,
                                                 .steps = -1};
     int rc = pair_rows_load_launches(store, &rows, err);
     for (int side = 0; side < PLAN_SIDES && rc == 0 && with_steps; side++) {

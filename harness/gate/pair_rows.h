@@ -59,7 +59,6 @@ struct launch_rows {
     double active_ns, cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, compile_ns, startup_ns;
     double recompiles; // graphs compiled over those of the first step
     double requests, requests_failed, requests_wrong; // of servers that tell them
-    double device_wait_ns; // behind the last step, of a launch that took no turns; NAN: not known
     int64_t steps; // -1: made no step call
     struct rank_rows *ranks;
     int rank_count;

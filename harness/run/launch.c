@@ -537,7 +537,6 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
     launch->pid_fd = launch->engine_fd = launch->output_fd = launch->exit_code = launch->exit_signal = -1;
     launch->cpu_ns = launch->peak_memory_bytes = launch->unstopped_cpu_ns = launch->held_from_ns = -1;
     launch->held_only = spec->held_only;
-    launch->last_steps = spec->last_steps;
     char name[64], **argv = NULL;
     snprintf(name, sizeof name, "launch-%llu", (unsigned long long)env->count++);
     launch->steps_path = xasprintf("/dev/shm/upgate-%d-%lld-%s", getpid(),
@@ -546,8 +545,7 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
     struct reader_opts opts = {.slot_count = (uint32_t)(slots < LAUNCH_SLOTS_MIN ? LAUNCH_SLOTS_MIN
                                                         : slots > UG_STEP_SLOTS_MAX ? UG_STEP_SLOTS_MAX
                                                                                     : slots),
-                               .control_ppm = spec->control_ppm,
-                               .last_steps = spec->last_steps};
+                               .control_ppm = spec->control_ppm};
     cpu_set_t cpus = launch_cpus(env, spec->workload);
     host_join_cpus(&cpus);
     launch->oom_kills_before = spec->oom_kills;

@@ -57,7 +57,6 @@ struct launch_spec {
     void *arg;
     int side_idx;
     uint32_t control_ppm; // positive control: each of its steps takes so much longer; 0 = none
-    uint32_t last_steps;  // behind so many it waits for the device, though it takes no turns; 0 = nowhere
     const struct inject *inject; // of a traced launch whose GPU side is recorded, else NULL
     uint32_t inject_kinds;       // enum ug_spool_want
     const struct launch_nodes *nodes; // NULL: the only one
@@ -108,7 +107,6 @@ struct launch {
     int64_t held_cpu_ns;             // CPU time it used while it was held: what its helpers did for other nodes, or spun
     int64_t held_from_ns;            // its CPU time when that began; -1 = not told, or it has its turn
     int64_t control_ns;              // of active_ns: frozen for a control
-    uint32_t last_steps;             // as in struct launch_spec
     int64_t cpu_ns;          // at the end; -1 = not told
     int64_t peak_memory_bytes; // -1 = it was too short to be seen
     int64_t before_exec_bytes; // resident then, as a copy of us: the exit status counts that too

@@ -248,13 +248,6 @@ static bool pair_memory_allows(struct pair_run *run, int side)
     return false;
 }
 
-// In turns the device is waited for at their ends. One after the other only the last step can be, where it is known which that is.
-static uint32_t pair_last_steps(const struct pair_spec *spec, int side)
-{
-    uint64_t steps = spec->made_steps[side] ? spec->made_steps[side] : spec->steps;
-    return spec->interleave == PLAN_INTERLEAVE_LAUNCHES && steps < UG_STEP_RUN_FREE ? (uint32_t)steps : 0;
-}
-
 static int pair_start(struct pair_run *run, int side, struct error *err)
 {
     const struct pair_spec *spec = run->spec;
@@ -274,7 +267,6 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .inject_kinds = spec->inject_kinds,
                                       .arg = spec->arg,
                                       .side_idx = side,
-                                      .last_steps = pair_last_steps(spec, side),
                                       .control_ppm = side == 1 && !spec->control_frozen
                                                          ? spec->control_ppm
                                                          : 0};

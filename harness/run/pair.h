@@ -31,7 +31,6 @@ struct pair_spec {
     uint64_t coin_seed;  // of the order of turns
     int first_side;
     uint64_t steps;
-    uint64_t made_steps[PLAN_SIDES]; // by the launches before, of a command that is not told how many; 0 = as told, or not known
     uint64_t block_steps; // 0 = found from the first steps
     double rate_per_s;
     const char *dtype;

@@ -79,7 +79,7 @@ static void samples_on_named(struct samples *samples, uint32_t slot,
 static bool samples_plausible(const struct ug_step_record *record)
 {
     const uint64_t max_ns = RANGE_NS_END;
-    bool spans = record->kind == UG_RECORD_STEP || record->kind == UG_RECORD_PHASE || record->kind == UG_RECORD_WAIT;
+    bool spans = record->kind == UG_RECORD_STEP || record->kind == UG_RECORD_PHASE;
     return record->begin_ns < max_ns && record->sched_ns < max_ns &&
            (!spans || (record->end_ns >= record->begin_ns && record->end_ns < max_ns));
 }
@@ -90,18 +90,6 @@ static void samples_on_request(struct samples *samples, const struct ug_step_rec
     samples->requests++;
     samples->requests_failed += !(record->value >= 100 && record->value < 500); // NAN too
     samples->requests_wrong += strcmp(record->name, "wrong") == 0;
-}
-
-static void samples_on_wait(struct samples *samples, uint32_t slot, const struct ug_step_record *record)
-{
-    const struct samples_wait last = {slot, record->step, (int64_t)(record->end_ns - record->begin_ns)};
-    size_t i = 0;
-    while (i < samples->wait_count && samples->waits[i].slot != slot)
-        i++;
-    if (i < samples->wait_count)
-        samples->waits[i] = last;
-    else
-        vector_push(samples->waits, samples->wait_count, last);
 }
 
 static void samples_on_record(void *arg, uint32_t slot, const struct ug_step_record *record)
@@ -126,9 +114,6 @@ static void samples_on_record(void *arg, uint32_t slot, const struct ug_step_rec
         break;
     case UG_RECORD_REQUEST:
         samples_on_request(samples, record);
-        break;
-    case UG_RECORD_WAIT:
-        samples_on_wait(samples, slot, record);
         break;
     default:
         break; // holds are measured by the turns themselves
@@ -413,28 +398,6 @@ static int samples_store_startup(const struct launch *launch, int64_t launch_id,
     return rc;
 }
 
-// What the device had still to do behind the last step. Known where that was the step that was announced as the last; 0 where the
-// program has nobody to wait for.
-static int samples_store_waits(const struct samples *samples, const struct launch *launch, int64_t launch_id, struct store *store,
-                               struct error *err)
-{
-    struct reader_slot info;
-    int rc = 0;
-    for (uint32_t slot = 0; slot < reader_slot_count(launch->reader) && launch->last_steps && rc == 0; slot++) {
-        int64_t ns = 0;
-        if (reader_slot(launch->reader, slot, &info) || info.steps != launch->last_steps)
-            continue;
-        for (size_t i = 0; i < samples->wait_count; i++)
-            if (samples->waits[i].slot == slot && samples->waits[i].idx + 1 == info.steps)
-                ns = samples->waits[i].ns;
-        rc = store_exec(store, err,
-                        "INSERT OR REPLACE INTO launch_value (launch_id, rank, name, value) "
-                        "VALUES (?, ?, 'upgate.device_wait_ns', ?)",
-                        "iid", launch_id, (int64_t)info.rank, (double)ns);
-    }
-    return rc;
-}
-
 // Of all its servers together, whichever of them answered: under the lowest rank, so that those of other nodes lie beside it.
 static int samples_store_requests(const struct samples *samples, const struct launch *launch, int64_t launch_id, struct store *store,
                                   struct error *err)
@@ -470,8 +433,6 @@ int samples_store(const struct samples *samples, const struct launch *launch, in
     if (rc == 0)
         rc = samples_store_startup(launch, launch_id, store, err);
     if (rc == 0)
-        rc = samples_store_waits(samples, launch, launch_id, store, err);
-    if (rc == 0)
         rc = samples_store_requests(samples, launch, launch_id, store, err);
     if (rc == 0)
         rc = samples_store_ledger(samples, launch, launch_id, store, err);
@@ -488,7 +449,6 @@ void samples_free(struct samples *samples)
     free(samples->tensors);
     free(samples->steps);
     free(samples->losses);
-    free(samples->waits);
     free(samples->phases);
     free(samples->spans);
     free(samples->notes);

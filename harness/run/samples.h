@@ -51,12 +51,6 @@ struct samples_rule {
     char *text;
 };
 
-// For the device, behind the last step of a launch that takes no turns; of each process the last one.
-struct samples_wait {
-    uint32_t slot, idx;
-    int64_t ns;
-};
-
 struct samples {
     bool traced;                   // set before the first drain: phases are kept one by one as well
     struct samples_span *spans;
@@ -68,8 +62,6 @@ struct samples {
     size_t loss_count;
     struct samples_tensor *tensors;
     size_t tensor_count;
-    struct samples_wait *waits;
-    size_t wait_count;
     struct samples_named *phases, *notes;
     size_t phase_count, note_count;
     char *fingerprint;             // JSON text of the process, NULL

@@ -287,14 +287,6 @@ static int session_restore(struct session *session, struct session_workload *wor
         workload->steps = (uint64_t)value;
     workload->steps_open = workload->steps_open && value == 0;
     workload->finds_steps = workload->finds_steps && value >= 0;
-    for (int side = 0; side < PLAN_SIDES && !plan_workload_says_steps(workload->plan); side++) {
-        value = 0;
-        store_get_int(store, &value, NULL,
-                      "SELECT coalesce(l.steps, 0) FROM launch l JOIN pair p ON p.id = l.pair_id WHERE p.workload_id = ? "
-                      "AND p.phase = 'main' AND p.state = 'valid' AND l.side = ? ORDER BY p.id DESC LIMIT 1", "ii",
-                      workload->id, (int64_t)side);
-        workload->steps_made[side] = value > 0 ? (uint64_t)value : 0;
-    }
     value = 0;
     store_get_int(store, &value, NULL,
                   "SELECT sum(DISTINCT l.side + 1) FROM launch l JOIN pair p ON p.id = l.pair_id "

@@ -37,7 +37,6 @@ struct session_workload {
     int steps_seen;       // bit mask of the sides of which a launch made step calls
     bool finds_steps;     // of a command: steps are looked for, as long as that is of use
     bool steps_open;      // how many its launches make is not known yet
-    uint64_t steps_made[PLAN_SIDES]; // by the launches of the last good pair, of a command that is not told how many; 0 = not known yet
     uint64_t voids;
     int64_t pair_ns_sum;
     int pair_count;

@@ -160,7 +160,6 @@ static struct pair_spec session_spec(struct session *session, struct session_wor
         .coin_seed = session_hash(session, workload, phase, (uint64_t)idx),
         .first_side = session_first_side(session, workload, phase, idx),
         .steps = workload->steps,
-        .made_steps = {workload->steps_made[0], workload->steps_made[1]},
         // In slices steps are cut in their middle, and nobody looks at them.
         .finds_steps = workload->finds_steps && workload->interleave != PLAN_INTERLEAVE_SLICES,
         .steps_open = workload->steps_open,
@@ -439,7 +438,6 @@ int session_pair_control(struct session *session, struct session_workload *workl
     struct plan equal = *session->plan; // as it is, but for the side that is the baseline twice
     equal.sides[1] = equal.sides[0];
     spec.plan = &equal;
-    spec.made_steps[1] = spec.made_steps[0];
     spec.on_held = session->begun_with[0] ? session_on_held_control : NULL;
     spec.control_ppm = (uint32_t)lround(1e6 * control->share);
     spec.control_frozen = control->frozen;
@@ -491,17 +489,6 @@ static int session_worth_alone(const struct session *session, const struct sessi
     return ours && !session->peers && pair->state == PAIR_FAILED && !pair->lost ? session_crowded_out(spec->interleave, pair) : -1;
 }
 
-static void session_see_steps(struct session_workload *workload, const struct pair *pair)
-{
-    for (int side = 0; side < PLAN_SIDES; side++) {
-        int64_t steps = pair->launches[side] ? samples_steps(pair->launches[side]) : -1;
-        if (steps >= 0)
-            workload->steps_seen |= 1 << side;
-        if (steps > 0 && pair->state == PAIR_VALID && !plan_workload_says_steps(workload->plan))
-            workload->steps_made[side] = (uint64_t)steps;
-    }
-}
-
 int session_pair(struct session *session, struct session_workload *workload, const char *phase,
                  struct error *err)
 {
@@ -528,7 +515,9 @@ int session_pair(struct session *session, struct session_workload *workload, con
         if (crowded >= 0)
             rc = session_try_alone(session, workload, phase, &spec, crowded, pair, err);
         if (rc == 0 && !again && pair->state != PAIR_STOPPED) {
-            session_see_steps(workload, pair);
+            for (int side = 0; side < PLAN_SIDES; side++)
+                if (pair->launches[side] && samples_steps(pair->launches[side]) >= 0)
+                    workload->steps_seen |= 1 << side;
             rc = session_store_result(session, workload, phase, idx, &spec, pair, err);
             // A side that cannot be executed at all is a mistake in the plan, not a finding.
             if (rc == 0 && (pair->start_error[0] || pair->start_error[1]))

@@ -77,7 +77,6 @@ static int plan_header(struct ug_step_header *ret_header, const struct reader_op
         .ring_bytes = power_of_two(bytes),
         .harness_pid = (uint32_t)getpid(),
         .control_ppm = opts->control_ppm,
-        .last_steps = opts->last_steps,
     };
     ret_header->rings_offset =
         align(UG_STEP_HEADER_BYTES + slot_count * sizeof(struct ug_step_slot));
@@ -167,7 +166,6 @@ static int take_over_file(struct reader *reader, const struct ug_step_header *pl
     reader->header->harness_image = plan->harness_image;
     reader->header->harness_pid = plan->harness_pid;
     reader->header->control_ppm = plan->control_ppm;
-    reader->header->last_steps = plan->last_steps;
     if (open_gate) {
         reader_open_gate(reader);
     }

@@ -29,7 +29,6 @@ struct reader_opts {
                            // stands in it: for processes that live longer than their reader
     bool open;             // true: processes run free; false: each is held at its first step
     uint32_t control_ppm;  // positive control: every step takes so much longer; 0 = none
-    uint32_t last_steps;   // behind so many steps the device is waited for, though the gate is open; 0 = nowhere
 };
 
 struct reader_slot {

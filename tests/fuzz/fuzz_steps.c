@@ -35,7 +35,7 @@ static uint8_t *ring_of(const struct side *side, unsigned slot)
 
 static void put_record(const struct side *side, unsigned slot, uint8_t what, struct fuzz_input *input)
 {
-    struct ug_step_record record = {.kind = what % 8, .step = (uint32_t)number(input)};
+    struct ug_step_record record = {.kind = what % 7, .step = (uint32_t)number(input)};
     record.begin_ns = number(input);
     record.end_ns = what & 8 ? record.begin_ns + number(input) : number(input);
     record.sched_ns = what & 16 ? number(input) : 0;

@@ -331,29 +331,6 @@ TEST(launches_one_after_the_other)
     world_close(&world);
 }
 
-// 0.6 s of steps that only enqueue work, and what the device takes for it behind the last one.
-TEST(the_device_counts_in_launches_one_after_the_other)
-{
-    world_open(&world, NULL, NULL);
-    world_sql(&world, "UPDATE workload SET interleave = 'launches'");
-    world_certificate(&world, "host", "launches", 0.01);
-    world_pairs(&world, 10, (struct world_pair){.interleave = "launches"});
-    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
-    world_sql(&world, "INSERT INTO launch_value (launch_id, rank, name, value) SELECT id, 0, 'upgate.device_wait_ns', iif(side, 12.5e9, 10e9) FROM launch");
-    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
-    CHECK_STR(world_text(&world, CELL("verdict", "mean_step_time")), "fail");
-    CHECK_STR(world_text(&world, CELL("verdict", "throughput")), "fail");
-    CHECK_DBL(world_number(&world, CELL("ratio", "mean_step_time")), 1.236, 0.01);
-    CHECK_DBL(world_number(&world, CELL("ratio", "step_time")), 1, 0.004);
-    CHECK_STR(world_text(&world, CELL("verdict", "step_time")), "pass");
-    CHECK_STR(world_text(&world, CELL("verdict", "slow_steps")), "pass"); // none of them became longer
-    // A side that made another number of steps than was foreseen: of neither.
-    world_sql(&world, "DELETE FROM launch_value WHERE launch_id % 2 = 1");
-    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
-    CHECK_DBL(world_number(&world, CELL("ratio", "mean_step_time")), 1, 0.004);
-    world_close(&world);
-}
-
 TEST(a_command_without_steps_is_judged_on_total_time)
 {
     world_open(&world, "workloads: [{name: w, command: [x]}]", NULL);

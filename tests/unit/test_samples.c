@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch recorded, in its rows: requests of its servers, counted by how they were answered, and what its device took behind the
-// last step.
+// What a launch recorded, in its rows: requests of its servers, counted by how they were answered.
 #include "tests/unit/test_step_rig.h"
 
 #include <stdlib.h>
@@ -30,12 +29,12 @@ static void idle(void *arg)
     ug_step_end(1);
 }
 
-// The rows of the first launch of a pair that the child recorded, as the gate reads them. last_steps: as in struct reader_opts.
-static struct pair_rows recorded(void (*work)(void *), int times, uint32_t last_steps)
+// The rows of the first launch of a pair that the child recorded, as the gate reads them.
+static struct pair_rows recorded(void (*work)(void *), int times)
 {
-    struct rig rig = rig_make(&(struct reader_opts){.open = true, .last_steps = last_steps});
+    struct rig rig = rig_make(&(struct reader_opts){.open = true});
     struct samples samples = {0};
-    struct launch launch = {.reader = rig.reader, .started_ns = 1, .last_steps = last_steps};
+    struct launch launch = {.reader = rig.reader, .started_ns = 1};
     struct pair_head *heads = NULL;
     struct pair_rows rows;
     struct error err = {0};
@@ -59,7 +58,7 @@ static struct pair_rows recorded(void (*work)(void *), int times, uint32_t last_
 
 TEST(requests_are_counted_by_how_they_were_answered)
 {
-    struct pair_rows rows = recorded(serve, 2, 0);
+    struct pair_rows rows = recorded(serve, 2);
     CHECK_DBL(rows.sides[0].requests, 18, 0);
     CHECK_DBL(rows.sides[0].requests_failed, 10, 0); // 500, 503, 99, 0, and 500 that was wrong, too
     CHECK_DBL(rows.sides[0].requests_wrong, 4, 0);
@@ -71,45 +70,9 @@ TEST(requests_are_counted_by_how_they_were_answered)
 
 TEST(without_requests_there_is_no_row)
 {
-    struct pair_rows rows = recorded(idle, 1, 0);
+    struct pair_rows rows = recorded(idle, 1);
     CHECK(isnan(rows.sides[0].requests) && isnan(rows.sides[0].requests_failed) && isnan(rows.sides[0].requests_wrong));
     CHECK_INT(world_number(&world, "SELECT count(*) FROM launch_value WHERE name LIKE 'upgate.%'"), 0);
-    pair_rows_clear(&rows);
-    world_close(&world);
-}
-
-enum { LAG_NS = 5000000 };
-
-static void lag(void *arg)
-{
-    (void)arg;
-    clock_sleep_until_ns(clock_monotonic_ns() + LAG_NS);
-}
-
-static void run_ahead(void *arg)
-{
-    ug_step_set_sync(lag, NULL);
-    idle(arg);
-    idle(arg);
-}
-
-TEST(what_the_device_takes_behind_the_last_step_is_kept)
-{
-    struct pair_rows rows = recorded(run_ahead, 1, 2);
-    CHECK(rows.sides[0].device_wait_ns >= LAG_NS);
-    CHECK(isnan(rows.sides[1].device_wait_ns));
-    pair_rows_clear(&rows);
-    world_close(&world);
-    rows = recorded(run_ahead, 1, 1); // it went on: what it took behind the first step is among its steps
-    CHECK(isnan(rows.sides[0].device_wait_ns));
-    pair_rows_clear(&rows);
-    world_close(&world);
-    rows = recorded(run_ahead, 1, 3); // it ended before
-    CHECK(isnan(rows.sides[0].device_wait_ns));
-    pair_rows_clear(&rows);
-    world_close(&world);
-    rows = recorded(idle, 1, 1); // nobody to wait for
-    CHECK_DBL(rows.sides[0].device_wait_ns, 0, 0);
     pair_rows_clear(&rows);
     world_close(&world);
 }
@@ -130,7 +93,7 @@ static void record_outputs(void *arg)
 TEST(outputs_beyond_the_room_of_a_launch_are_kept_by_digest)
 {
     enum { KEPT = SAMPLES_TENSOR_BYTES_MAX / (SAMPLES_TENSOR_BYTES_MIN + 8) };
-    struct pair_rows rows = recorded(record_outputs, 1, 0);
+    struct pair_rows rows = recorded(record_outputs, 1);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor"), OUTPUTS);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE length(data) = 8"), KEPT);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE length(data) = 0"), OUTPUTS - KEPT);

@@ -194,56 +194,6 @@ TEST(device_is_waited_for_at_the_end_of_a_block)
     rig_free(&rig);
 }
 
-TEST(device_is_waited_for_behind_the_last_step_of_a_launch_that_takes_no_turns)
-{
-    struct rig rig = rig_make(&(struct reader_opts){.open = true, .last_steps = 4});
-    static const double expected[] = {0, 0, 0, 1, 1, 1};
-    const struct ug_step_record *waited, *step;
-
-    CHECK_INT(rig_join(rig_fork(run_with_sync, NULL)), 0); // which goes on: two more steps
-    rig_drain(&rig, 0);
-    CHECK_INT(rig_count(&rig, UG_RECORD_WAIT), 1);
-    waited = rig_find(&rig, UG_RECORD_WAIT, 0);
-    step = rig_find(&rig, UG_RECORD_STEP, 3);
-    CHECK_INT(waited->step, 3);
-    CHECK(waited->begin_ns == step->end_ns && waited->end_ns >= waited->begin_ns);
-    for (uint64_t i = 0; i < 6; i++) {
-        CHECK_DBL(rig_find(&rig, UG_RECORD_NOTE, i)->value, expected[i], 0);
-    }
-    rig_free(&rig);
-}
-
-enum { LAG_NS = 5000000 };
-
-static void lag(void *arg)
-{
-    (void)arg;
-    clock_sleep_until_ns(clock_monotonic_ns() + LAG_NS);
-}
-
-static void run_ahead(void *arg)
-{
-    (void)arg;
-    ug_step_set_sync(lag, NULL);
-    for (int i = 0; i < 3; i++) {
-        ug_step_begin();
-        ug_step_end(1);
-    }
-}
-
-TEST(a_control_makes_the_wait_for_the_device_longer)
-{
-    struct rig rig = rig_make(&(struct reader_opts){.open = true, .last_steps = 3, .control_ppm = 1000000});
-    const struct ug_step_record *waited;
-
-    CHECK_INT(rig_join(rig_fork(run_ahead, NULL)), 0);
-    rig_drain(&rig, 0);
-    waited = rig_find(&rig, UG_RECORD_WAIT, 0);
-    CHECK(waited != NULL && waited->end_ns - waited->begin_ns >= 2 * LAG_NS);
-    CHECK_INT(rig_count(&rig, UG_RECORD_STEP), 3);
-    rig_free(&rig);
-}
-
 static void report(uint32_t bits, void *arg)
 {
     (void)arg;
