@@ -72,22 +72,9 @@ static int want_descendants(struct capture *capture, pid_t root, struct error *e
     return status;
 }
 
-// A thread id is taken for its process. Or -errno.
-static pid_t process_of(pid_t pid)
-{
-    const char *key = "Tgid";
-    char dir[64];
-    int64_t process = -1;
-    int status;
-
-    snprintf(dir, sizeof(dir), "/proc/%d", pid);
-    status = proc_status_numbers(dir, &key, 1, &process);
-    return status ? status : process > 0 ? (pid_t)process : -ESRCH;
-}
-
 int capture_want(struct capture *capture, pid_t pid, bool children, struct error *err)
 {
-    pid_t process = pid > 0 ? process_of(pid) : -ESRCH;
+    pid_t process = pid > 0 ? proc_tgid(pid) : -ESRCH; // a thread id is taken for its process
 
     if (process < 0)
         return error_set(err, process, "failed to record process %d: %s", pid,

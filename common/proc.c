@@ -108,6 +108,16 @@ int proc_status_numbers(const char *dir, const char *const *keys, int count, int
     return code;
 }
 
+pid_t proc_tgid(pid_t tid)
+{
+    const char *key = "Tgid";
+    char dir[64];
+    int64_t tgid = -1;
+    snprintf(dir, sizeof dir, "/proc/%d", (int)tid);
+    int code = proc_status_numbers(dir, &key, 1, &tgid);
+    return code ? code : tgid > 0 ? (pid_t)tgid : -ESRCH;
+}
+
 int64_t proc_status_number(const char *dir, const char *key)
 {
     int64_t value = -1;

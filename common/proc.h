@@ -27,6 +27,7 @@ bool proc_stat_ended(const struct proc_stat *stat); // a zombie, too
 int proc_status_read(const char *dir, const char *key, char *ret, size_t size);
 int64_t proc_status_number(const char *dir, const char *key); // the first number of it; -1
 int proc_status_numbers(const char *dir, const char *const *keys, int count, int64_t *ret); // of one reading
+pid_t proc_tgid(pid_t tid); // the process of a thread; or a negative code as above
 // The value of a variable in the environment that the process was started with (the first 1 MiB of it), the caller's. NULL: unset,
 // or not to be read.
 char *proc_variable(const char *dir, const char *name);

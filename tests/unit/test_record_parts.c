@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/proc.h"
 #include "common/strings.h"
 #include "tests/unit/runner.h"
 #include "tracer/record/files.h"
@@ -174,8 +175,8 @@ TEST(who_a_process_is)
     CHECK_INT(stat.threads, own_threads());
     CHECK_STR(stat.comm, "test_record_par");
     CHECK(stat.start_ns > 0 && !(stat.flags & TASK_PF_KTHREAD));
-    CHECK_INT(task_tgid_read((uint32_t)getpid()), getpid());
-    CHECK_INT(task_tgid_read(4100000), -ESRCH);
+    CHECK_INT(proc_tgid(getpid()), getpid());
+    CHECK_INT(proc_tgid(4100000), -ESRCH);
     CHECK(!task_stat_read(4100000, &stat));
     char *cmdline = task_cmdline_read((uint32_t)getpid());
     CHECK_CONTAINS(cmdline, "test_record_parts");
@@ -192,7 +193,7 @@ TEST(who_cannot_be_looked_at_is_not_gone)
     CHECK_INT(getrlimit(RLIMIT_NOFILE, &given), 0);
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = given.rlim_max}; // what is open stays so
     CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
-    pid_t found = task_tgid_read((uint32_t)getpid());
+    pid_t found = proc_tgid(getpid());
     CHECK_INT(setrlimit(RLIMIT_NOFILE, &given), 0);
     CHECK_INT(found, -EMFILE);
 }

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/descriptors.h"
 #include "common/log.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "common/target/file.h"
 #include "tracer/record/children.h"
@@ -115,7 +116,7 @@ static int recorder_check_target(struct recorder *recorder, const struct recorde
     for (size_t i = 0; i < opts->pid_count; i++) {
         if (opts->pids[i] == getpid())
             return error_set(err, -EINVAL, "process %d is this upgate itself", (int)opts->pids[i]);
-        pid_t tgid = opts->pids[i] > 0 ? task_tgid_read((uint32_t)opts->pids[i]) : -ESRCH;
+        pid_t tgid = opts->pids[i] > 0 ? proc_tgid(opts->pids[i]) : -ESRCH;
         if (tgid > 0 && tgid != opts->pids[i])
             return error_set(err, -EINVAL, "%d is a thread of process %d: name that", (int)opts->pids[i], (int)tgid);
         if (tgid < 0 && tgid != -ESRCH)

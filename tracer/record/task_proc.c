@@ -2,7 +2,6 @@
 // What /proc tells of one process.
 #include "tracer/record/task_proc.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,16 +29,6 @@ bool task_stat_read(uint32_t tgid, struct task_stat *ret)
                               .start_ns = stat.start_ticks * TASK_TICK_NS};
     task_comm_set(ret->comm, stat.comm);
     return true;
-}
-
-pid_t task_tgid_read(uint32_t tid)
-{
-    const char *key = "Tgid";
-    char dir[64];
-    int64_t tgid = -1;
-    snprintf(dir, sizeof dir, "/proc/%u", tid);
-    int rc = proc_status_numbers(dir, &key, 1, &tgid);
-    return rc ? rc : tgid > 0 ? (pid_t)tgid : -ESRCH;
 }
 
 bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks)

@@ -5,7 +5,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "bpf/events.h"
 
@@ -28,7 +27,6 @@ char *task_cmdline_read(uint32_t tgid); // arguments joined by blanks; NULL: gon
 // Which rank of a job its launcher made it, by its environment at exec (common/launcher.h). false: none says so, or the environment
 // cannot be read.
 bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks);
-pid_t task_tgid_read(uint32_t tid); // the process of a thread; -ESRCH: gone; -errno: nobody knows
 void task_comm_set(char *comm, const char *from); // comm: UG_COMM_LEN + 1 bytes; made valid UTF-8
 
 #endif
