@@ -17,7 +17,8 @@ enum {
     // One that came once (a model that is run once to make it ready) is missed for this many turns of
     // one that came later; one that comes now and then, for CYCLE_WAIT_MAX.
     CYCLE_WAIT_FOR_ONCE = 2,
-    CYCLE_WAIT_MAX = 8
+    CYCLE_WAIT_MAX = 8,
+    CYCLE_STEPS_MAX = 1 << 20 // of a launch are marked, as many as its rows are taken; from there on the program runs on without steps
 };
 
 struct cycle_key {

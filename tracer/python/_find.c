@@ -21,8 +21,6 @@
 // Shorter steps go without phases: five records for each would be most of what is written.
 #define PHASES_STEP_NS_MIN 500000u
 #define PHASES_LEARN_STEPS 32u
-// So many rows of a launch are taken; from there on the program runs on without steps.
-#define STEPS_MAX (1u << 20)
 // Calls of a model before its optimizer is made (a look at its shapes) are steps of the warm-up.
 #define TRIALS_MAX 4
 #define NAMES_BYTES 160
@@ -213,8 +211,8 @@ static int end_step(void)
         find.no_phases = find.steps == PHASES_LEARN_STEPS &&
                          find.learn_ns < (uint64_t)PHASES_STEP_NS_MIN * (PHASES_LEARN_STEPS - 1);
     }
-    if (find.steps == STEPS_MAX) {
-        ug_step_note("steps_found_max", STEPS_MAX);
+    if (find.steps == CYCLE_STEPS_MAX) {
+        ug_step_note("steps_found_max", CYCLE_STEPS_MAX);
         find.is_on = false;
     }
     return 0;

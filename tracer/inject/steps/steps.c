@@ -8,11 +8,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "contracts/step_cycle.h"
 #include "tracer/inject/cupti/cupti_load.h"
 #include "tracer/inject/inject.h"
 
-// So many rows of a launch are taken; from there on the program runs on without steps (as tracer/python/_find.c has it).
-#define STEPS_MAX (1u << 20)
 // A step costs 0.2 us and its place in the store; what comes more often than 50,000 times a second is none.
 #define QUICK_NS 20000u
 #define QUICK_MANY 4096u // such steps, and half of all
@@ -280,8 +279,8 @@ void steps_end(void)
     __atomic_store_n(&s->owner, ug_impl_self(), __ATOMIC_RELAXED); // another thread may have begun it
     steps.count++;
     ug_step_end(1);
-    if (steps.count == STEPS_MAX) {
-        ug_step_note("steps_found_max", STEPS_MAX);
+    if (steps.count == CYCLE_STEPS_MAX) {
+        ug_step_note("steps_found_max", CYCLE_STEPS_MAX);
         atomic_store(&steps.is_off, true);
     } else if (steps.quick >= QUICK_MANY && steps.quick * 2 > steps.count) {
         snprintf(why, sizeof(why), "%.120s comes more than %u times a second", steps.found, 1000000000u / QUICK_NS);
