@@ -544,12 +544,8 @@ static void pair_wait_ranks(struct pair_run *run, int side)
 {
     struct launch *launch = run->pair->launches[side];
     int64_t deadline_ns = clock_monotonic_ns() + PAIR_RANKS_NS;
-    struct reader_slot slot;
-    for (uint32_t ranks = 0; clock_monotonic_ns() < deadline_ns && !launch_ended(launch);) {
-        for (uint32_t i = 0; i < reader_slot_count(launch->reader); i++)
-            if (reader_slot(launch->reader, i, &slot) == 0 && slot.ranks > ranks)
-                ranks = slot.ranks;
-        int rc = reader_wait_held(launch->reader, ranks ? ranks : 1, clock_monotonic_ns() + PAIR_LOOK_NS);
+    while (clock_monotonic_ns() < deadline_ns && !launch_ended(launch)) {
+        int rc = reader_wait_held(launch->reader, pair_told_ranks(launch), clock_monotonic_ns() + PAIR_LOOK_NS);
         if (rc == 0 || rc == -ESRCH || !pair_patience(run, side))
             return;
     }

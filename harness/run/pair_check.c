@@ -125,8 +125,7 @@ bool pair_steps_end_early(const struct pair *pair, int side, int64_t *ret_behind
     return samples->step_count && *ret_behind_ns > PAIR_BEHIND_NS && 2 * *ret_behind_ns > launch->active_ns;
 }
 
-// Of its job, as its processes say.
-static uint32_t pair_found_ranks(const struct launch *launch)
+uint32_t pair_told_ranks(const struct launch *launch)
 {
     struct reader_slot slot;
     uint32_t ranks = 1;
@@ -140,7 +139,7 @@ void pair_check_rules(const struct pair_spec *spec, struct pair *pair)
 {
     char *why = NULL;
     if (pair_rule(spec, pair, &why) && pair->launches[0] && pair->launches[1]) {
-        uint32_t ranks[2] = {pair_found_ranks(pair->launches[0]), pair_found_ranks(pair->launches[1])};
+        uint32_t ranks[2] = {pair_told_ranks(pair->launches[0]), pair_told_ranks(pair->launches[1])};
         if (ranks[0] != ranks[1])
             why = xasprintf("side '%s' has %u ranks, side '%s' %s", spec->plan->sides[ranks[1] > ranks[0]].name,
                             ranks[1] > ranks[0] ? ranks[1] : ranks[0], spec->plan->sides[ranks[1] <= ranks[0]].name,

@@ -38,6 +38,9 @@ void pair_skip_borders(struct pair *pair);
 // From arrivals to lengths. A block whose first step was lost has none: it is taken out, with its partner.
 void pair_close_blocks(struct pair *pair);
 
+// Of the job that a launch is, as its processes say; 1: none says so.
+uint32_t pair_told_ranks(const struct launch *launch);
+
 // In a turn, steps being marked by our library: a process has stood at the gate for long while another marks none. The launch is ended then, and
 // the pair has failed.
 bool pair_check_even(const struct pair_spec *spec, struct pair *pair, int side);

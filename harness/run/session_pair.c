@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "common/units.h"
+#include "contracts/step_cycle.h"
 #include "contracts/step_range.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "harness/gate/parity/parity_launches.h"
@@ -25,7 +26,6 @@ enum {
     SESSION_OUTPUT_BYTES = 16384, // of the output in which words of memory are looked for: a traceback of some frames
     SESSION_CONFIRM_SEED = 1000,
     SESSION_FOUND_STEPS_MIN = 10, // the first 5 are the warm-up
-    SESSION_FOUND_STEPS_MAX = 1 << 20, // so many are marked, then the program runs on (tracer/python/_find.c)
     SESSION_RATE_STEPS_MIN = 40, // of the launch that finds the baseline's capacity
     SESSION_RATE_STEPS_MAX = 400
 };
@@ -195,11 +195,13 @@ static enum plan_interleave session_whole(const struct session *session)
     return session->peers ? PLAN_INTERLEAVE_LAUNCHES : PLAN_INTERLEAVE_SLICES;
 }
 
-static const char *session_total_time(const struct session *session)
+// And in words, behind the reason.
+static const char *session_total_time(const struct session *session, const struct session_workload *workload)
 {
-    return session->peers ? "turns are not possible, launches alternate and are judged on total time; expect a spread of pairs some "
-                            "10 times larger on a shared machine, and so many more pairs"
-                          : "both sides are frozen in turn, and judged on total time";
+    if (session->peers)
+        return "turns are not possible, launches alternate and are judged on total time; expect a spread of pairs some 10 times larger on a "
+               "shared machine, and so many more pairs";
+    return workload->interleave == PLAN_INTERLEAVE_LAUNCHES ? "judged on total time" : "both sides are frozen in turn, and judged on total time";
 }
 
 // Steps that were found are of no use: from here on the workload is taken as a whole.
@@ -210,8 +212,26 @@ static void session_no_steps(const struct session *session, struct session_workl
         workload->interleave = session_whole(session);
 }
 
-// A good pair has shown what the steps are, and how many: said in *note, behind what stands there. True: too few to judge
-// by, and another way is left.
+// Why the steps that a good pair has shown are none to judge by; NULL: they are. Caller frees.
+static char *session_doubt_steps(const struct session_workload *workload, const struct pair_spec *spec, const struct pair *pair, const char *rule,
+                                 const int64_t steps[PLAN_SIDES])
+{
+    int64_t least = steps[1] < steps[0] ? steps[1] : steps[0], most = steps[1] < steps[0] ? steps[0] : steps[1], behind_ns;
+    if (least < SESSION_FOUND_STEPS_MIN)
+        return xasprintf(" comes %lld time%s only", (long long)least, least == 1 ? "" : "s");
+    for (int side = 0; side < PLAN_SIDES && !workload->plan->step; side++)
+        if (steps[side] < CYCLE_STEPS_MAX && pair_steps_end_early(pair, side, &behind_ns))
+            return xasprintf(": the last of %lld is over %.1f s before the end on side '%s', so most of the work is in none", (long long)steps[side],
+                             (double)behind_ns / 1e9, spec->plan->sides[side].name);
+    // Graphs have no names: one side may have cut the same work into more of them, or replay one more often.
+    if (strcmp(rule, UG_GRAPH_RULE) == 0 && (double)most > SESSION_GRAPHS_RATIO_MAX * (double)least)
+        return xasprintf(": %lld on side '%s', %lld on side '%s', so they are not the same work", (long long)steps[0], spec->plan->sides[0].name,
+                         (long long)steps[1], spec->plan->sides[1].name);
+    return NULL;
+}
+
+// A good pair has shown what the steps are, and how many: said in *note, behind what stands there. True: they are of no use, and another
+// way is left.
 static bool session_learn_steps(const struct session *session, struct session_workload *workload, const struct pair_spec *spec,
                                 const struct pair *pair, bool may_fall_back, char **note)
 {
@@ -221,34 +241,13 @@ static bool session_learn_steps(const struct session *session, struct session_wo
     if (!rule || !workload->finds_steps)
         return false;
     const char *found = pair->samples[0].found ? pair->samples[0].found : rule;
-    int64_t steps[2] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
-    int64_t least = steps[1] < steps[0] ? steps[1] : steps[0];
-    if (least < SESSION_FOUND_STEPS_MIN && may_fall_back) {
+    int64_t steps[PLAN_SIDES] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
+    why = may_fall_back ? session_doubt_steps(workload, spec, pair, rule, steps) : NULL;
+    if (why) {
         session_no_steps(session, workload);
-        *note = xasprintf("%s comes %lld time%s only: %s", found, (long long)least, least == 1 ? "" : "s",
-                          session_total_time(session));
+        *note = xasprintf("%s%s%s%s: %s", before ? before : "", before ? "; " : "", found, why, session_total_time(session, workload));
         free(before);
-        return true;
-    }
-    int64_t behind_ns;
-    for (int side = 0; side < PLAN_SIDES && may_fall_back && !workload->plan->step; side++)
-        if (steps[side] < SESSION_FOUND_STEPS_MAX && pair_steps_end_early(pair, side, &behind_ns)) {
-            session_no_steps(session, workload);
-            *note = xasprintf("%s%s%s: the last of %lld is over %.1f s before the end on side '%s', so most of the work is in none: %s",
-                              before ? before : "", before ? "; " : "", found, (long long)steps[side], (double)behind_ns / 1e9,
-                              spec->plan->sides[side].name,
-                              !session->peers && workload->interleave == PLAN_INTERLEAVE_LAUNCHES ? "judged on total time"
-                                                                                                  : session_total_time(session));
-            free(before);
-            return true;
-        }
-    // Graphs have no names: one side may have cut the same work into more of them, or replay one more often.
-    if (strcmp(rule, UG_GRAPH_RULE) == 0 && may_fall_back &&
-        fmax((double)steps[0], (double)steps[1]) > SESSION_GRAPHS_RATIO_MAX * (double)least) {
-        session_no_steps(session, workload);
-        *note = xasprintf("%s: %lld on side '%s', %lld on side '%s', so they are not the same work: %s", found, (long long)steps[0],
-                          spec->plan->sides[0].name, (long long)steps[1], spec->plan->sides[1].name, session_total_time(session));
-        free(before);
+        free(why);
         return true;
     }
     uint32_t ranks = reader_slot_count(pair->launches[0]->reader);
@@ -260,7 +259,7 @@ static bool session_learn_steps(const struct session *session, struct session_wo
     free(counts);
     free(many);
     if (workload->steps_open)
-        workload->steps = (uint64_t)least;
+        workload->steps = (uint64_t)(steps[1] < steps[0] ? steps[1] : steps[0]);
     workload->steps_open = false;
     return false;
 }
@@ -304,14 +303,14 @@ static bool session_fall_back(const struct session *session, struct session_work
         workload->interleave = session_whole(session);
         if (pair->unseen || session->peers) {
             free(*ret_note);
-            *ret_note = xasprintf("%s: %s", pair->unseen ? pair->unseen : "makes no step calls on both sides", session_total_time(session));
+            *ret_note = xasprintf("%s: %s", pair->unseen ? pair->unseen : "makes no step calls on both sides", session_total_time(session, workload));
         }
         return true;
     }
     if (workload->finds_steps && pair->rules_differ) {
         session_no_steps(session, workload);
         free(*ret_note);
-        *ret_note = xasprintf("%s: %s", pair->reason, session_total_time(session));
+        *ret_note = xasprintf("%s: %s", pair->reason, session_total_time(session, workload));
         return true;
     }
     // A side that ran out of memory may have been looked at only when the other one had made its last step.
@@ -330,12 +329,12 @@ static bool session_fall_back(const struct session *session, struct session_work
 static char *session_slices_note(const struct session *session, const struct session_workload *workload, const struct pair *pair)
 {
     if (workload->plan->step && !pair->has_steps)
-        return xasprintf("'%s' was not called on both sides: %s", workload->plan->step, session_total_time(session));
+        return xasprintf("'%s' was not called on both sides: %s", workload->plan->step, session_total_time(session, workload));
     return xasprintf("makes %s: %s",
                      pair->has_steps       ? "step calls on one side only"
                      : workload->finds_steps ? "no step calls, and none were found on both sides"
                                              : "no step calls",
-                     session_total_time(session));
+                     session_total_time(session, workload));
 }
 
 // A pair that fails may take its timeout, however short the good ones are: their number is bounded, too.
