@@ -13,8 +13,8 @@
 
 #include "_find.h"
 
+#include "_capture.h"
 #include "_trace.h"
-#include "contracts/step_cycle.h"
 
 #define ROOTS_MAX 16
 #define DEPTH_MAX 16
@@ -57,15 +57,6 @@ static struct {
 static PyTypeObject *module_type;
 static ternaryfunc original;   // what every class of modules had in the slot
 static __thread bool is_nested; // this thread is inside an outermost call
-static __thread bool is_capturing; // this thread captures a CUDA graph,
-static __thread struct {           // in which these have ended
-    PyObject *type; // the class of the last, held; NULL: none
-    bool is_call;   // they are models that were called, not optimizers
-    unsigned depth; // optimizers that are under way there: some call others
-    unsigned count;
-    const void *keys[CYCLE_KEYS_MAX]; // compared only: they may be gone
-    uint32_t times[CYCLE_KEYS_MAX];   // that each has ended
-} captured;
 
 // ---- what is told ----
 
@@ -239,8 +230,8 @@ static void forget(void)
     find.is_on = is_on;
     find.gave_way = gave_way;
     find.trains = trains;
-    is_nested = is_capturing = false;
-    memset(&captured, 0, sizeof(captured)); // without a reference less: this is no place for objects
+    is_nested = false;
+    capture_forget();
 }
 
 // ---- training ----
@@ -248,8 +239,8 @@ static void forget(void)
 // 0; -1: a signal handler raised.
 static int optimizer_enter(PyObject *optimizer)
 {
-    if (is_capturing) {
-        captured.depth++;
+    if (capture_is_on()) {
+        capture_optimizer_begins();
         return 0;
     }
     if (find.rule != RULE_NONE && find.rule != RULE_OPTIMIZER) {
@@ -287,36 +278,10 @@ static int round_ends(bool is_over)
     return 0;
 }
 
-// `key`, of this class, is in the graph that this thread captures.
-static void capture_add(const void *key, PyObject *type, bool is_call)
-{
-    if (captured.count > 0 && captured.is_call && !is_call) {
-        captured.count = 0; // what trains has steps of its optimizer
-    }
-    for (unsigned i = 0; i < captured.count; i++) {
-        if (captured.keys[i] == key) {
-            captured.times[i]++;
-            return;
-        }
-    }
-    if (captured.count == CYCLE_KEYS_MAX || (captured.count > 0 && captured.is_call != is_call)) {
-        return;
-    }
-    captured.times[captured.count] = 1;
-    captured.keys[captured.count++] = key;
-    captured.is_call = is_call;
-    Py_INCREF(type);
-    Py_XDECREF(captured.type);
-    captured.type = type;
-}
-
 static int optimizer_leave(PyObject *optimizer)
 {
-    if (is_capturing) {
-        captured.depth -= captured.depth > 0 ? 1 : 0;
-        if (captured.depth == 0) {
-            capture_add(optimizer, (PyObject *)Py_TYPE(optimizer), false);
-        }
+    if (capture_is_on()) {
+        capture_optimizer_ends(optimizer);
         return 0;
     }
     if (find.depth > 0) {
@@ -653,9 +618,9 @@ static PyObject *call_outermost(PyObject *self, PyObject *args, PyObject *kwargs
     if (find.rule == RULE_JIT || find.rule == RULE_FUNCTION) {
         return original(self, args, kwargs);
     }
-    if (is_capturing) {
+    if (capture_is_on()) {
         if (infers && is_root(self)) {
-            capture_add(self, (PyObject *)Py_TYPE(self), true);
+            capture_call(self);
         } else if (!infers && wants_gradients()) {
             root_add(self); // so that its evaluation is known as such
         }
@@ -696,89 +661,41 @@ static PyObject *call(PyObject *self, PyObject *args, PyObject *kwargs)
 
 // ---- CUDA graphs ----
 
-static void capture_clear(void)
-{
-    PyObject *type = captured.type;
-
-    memset(&captured, 0, sizeof(captured));
-    Py_XDECREF(type);
-}
-
-static PyObject *capture_begins(PyObject *module, PyObject *ignored)
+static PyObject *graph_capture_begins(PyObject *module, PyObject *ignored)
 {
     (void)module;
     (void)ignored;
-    capture_clear();
-    is_capturing = find.is_on;
+    capture_begins(find.is_on);
     Py_RETURN_NONE;
 }
 
-// What of a step the graph has, for the two functions below: (class, whether it is a call, whether it is several steps, the keys), or None.
-static PyObject *capture_ends(PyObject *module, PyObject *ignored)
+static PyObject *graph_capture_ends(PyObject *module, PyObject *ignored)
 {
-    PyObject *keys, *result = NULL;
-    bool repeats = true;
-
     (void)module;
     (void)ignored;
-    is_capturing = false;
-    for (unsigned i = 0; i < captured.count; i++) {
-        repeats = repeats && captured.times[i] > 1;
-    }
-    if (captured.type == NULL || !find.is_on) {
-        capture_clear();
-        Py_RETURN_NONE;
-    }
-    keys = PyBytes_FromStringAndSize((const char *)captured.keys, (Py_ssize_t)(captured.count * sizeof(captured.keys[0])));
-    if (keys != NULL) {
-        result = PyTuple_Pack(4, captured.type, captured.is_call ? Py_True : Py_False, repeats ? Py_True : Py_False, keys);
-        Py_DECREF(keys);
-    }
-    capture_clear();
-    return result;
-}
-
-// held: what capture_ends() gave.
-static int graph_unpack(PyObject *held, PyObject **ret_type, int *ret_is_call, int *ret_repeats, const void **ret_keys, unsigned *ret_count)
-{
-    PyObject *keys;
-    char *bytes;
-    Py_ssize_t length;
-
-    if (!PyArg_ParseTuple(held, "OppS", ret_type, ret_is_call, ret_repeats, &keys) || PyBytes_AsStringAndSize(keys, &bytes, &length) < 0) {
-        return -1;
-    }
-    *ret_count = (unsigned)((size_t)length / sizeof(ret_keys[0]));
-    *ret_count = *ret_count < CYCLE_KEYS_MAX ? *ret_count : CYCLE_KEYS_MAX;
-    memcpy(ret_keys, bytes, *ret_count * sizeof(ret_keys[0]));
-    return 0;
+    return capture_ends();
 }
 
 // True: graph_ends() belongs to it.
 static PyObject *graph_begins(PyObject *module, PyObject *held)
 {
-    const void *keys[CYCLE_KEYS_MAX];
-    PyObject *type;
+    struct capture capture;
     enum rule rule;
-    unsigned count;
-    int is_call, repeats;
 
     (void)module;
-    if (graph_unpack(held, &type, &is_call, &repeats, keys, &count) < 0) {
+    if (capture_read(held, &capture) < 0) {
         return NULL;
     }
-    rule = is_call ? RULE_MODULE : RULE_OPTIMIZER;
-    for (unsigned i = 0; i < count && is_capturing; i++) {
-        capture_add(keys[i], type, is_call);
-        if (repeats) {
-            capture_add(keys[i], type, is_call);
-        }
+    rule = capture.is_call ? RULE_MODULE : RULE_OPTIMIZER;
+    if (capture_is_on()) {
+        capture_replay(&capture);
+        Py_RETURN_FALSE;
     }
-    if (!find.is_on || is_capturing || find.depth > 0 || (is_call && (find.is_inside || find.trains)) ||
+    if (!find.is_on || find.depth > 0 || (capture.is_call && (find.is_inside || find.trains)) ||
         (find.rule != RULE_NONE && find.rule != rule)) {
         Py_RETURN_FALSE;
     }
-    if (repeats) {
+    if (capture.is_several) {
         find.rule = rule;
         give_up("!a CUDA graph with several steps");
         Py_RETURN_FALSE;
@@ -786,7 +703,7 @@ static PyObject *graph_begins(PyObject *module, PyObject *held)
     if (!find.is_open && begin_step(rule) < 0) {
         return NULL;
     }
-    if (!is_call) {
+    if (!capture.is_call) {
         evaluation_ends(ug_impl_now_ns());
         phase_to("graph", ug_impl_now_ns());
     }
@@ -796,21 +713,19 @@ static PyObject *graph_begins(PyObject *module, PyObject *held)
 // What the graph has was done by its replay, as if it had been called.
 static PyObject *graph_ends(PyObject *module, PyObject *held)
 {
-    const void *keys[CYCLE_KEYS_MAX];
-    PyObject *type;
+    struct capture capture;
     bool is_over = false;
-    unsigned count;
-    int is_call, repeats, rc;
+    int rc;
 
     (void)module;
-    if (graph_unpack(held, &type, &is_call, &repeats, keys, &count) < 0) {
+    if (capture_read(held, &capture) < 0) {
         return NULL;
     }
-    if (!find.is_on || !find.is_open || find.rule != (is_call ? RULE_MODULE : RULE_OPTIMIZER)) {
+    if (!find.is_on || !find.is_open || find.rule != (capture.is_call ? RULE_MODULE : RULE_OPTIMIZER)) {
         Py_RETURN_NONE;
     }
-    for (unsigned i = 0; i < count; i++) {
-        is_over = part_ended(keys[i], type) || is_over;
+    for (unsigned i = 0; i < capture.count; i++) {
+        is_over = part_ended(capture.keys[i], capture.type) || is_over;
     }
     if (!find.replays) {
         size_t length = strlen(find.names);
@@ -819,7 +734,7 @@ static PyObject *graph_ends(PyObject *module, PyObject *held)
         snprintf(find.names + length, sizeof(find.names) - length, " in a CUDA graph");
         tell("steps_found", find.names);
     }
-    rc = !is_call ? round_ends(is_over) : is_over ? end_step() : 0;
+    rc = !capture.is_call ? round_ends(is_over) : is_over ? end_step() : 0;
     if (rc < 0) {
         return NULL;
     }
@@ -874,8 +789,8 @@ static PyMethodDef functions[] = {
     {"find_function_begins", function_begins, METH_O, "find_function_begins(name): a step begins."},
     {"find_function_ends", function_ends, METH_NOARGS, "find_function_ends()"},
     {"find_backward", backward, METH_O, "find_backward(begins)"},
-    {"find_capture_begins", capture_begins, METH_NOARGS, "find_capture_begins(): what this thread does now is not run."},
-    {"find_capture_ends", capture_ends, METH_NOARGS, "find_capture_ends(): what of a step the graph has, or None."},
+    {"find_capture_begins", graph_capture_begins, METH_NOARGS, "find_capture_begins(): what this thread does now is not run."},
+    {"find_capture_ends", graph_capture_ends, METH_NOARGS, "find_capture_ends(): what of a step the graph has, or None."},
     {"find_graph_begins", graph_begins, METH_O, "find_graph_begins(what it has): is its replay a part of a step?"},
     {"find_graph_ends", graph_ends, METH_O, "find_graph_ends(what it has): here the program may be held."},
     {"find_modules", modules, METH_O,
