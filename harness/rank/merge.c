@@ -2,7 +2,10 @@
 // Shards into one store: which, on which clock, then one by one.
 #include "harness/rank/merge.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -415,6 +418,27 @@ static int merge_find_path(const struct merge_opts *opts, struct merge_result *r
     return rc || opts->dry_run ? rc : directory_make_above(result->path, 0777, err);
 }
 
+// Where the store grows: two merges of one path must not write into the same. Those of this host that were killed are taken away.
+static char *merge_partial(const char *path)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    gethostname(host, sizeof host - 1);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *prefix = xasprintf("%s.%s-", name, host), *folder = slash ? xasprintf("%.*s", (int)(slash - path + 1), path) : xstrdup("./");
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char *end;
+        long pid = strncmp(entry->d_name, prefix, strlen(prefix)) == 0 ? strtol(entry->d_name + strlen(prefix), &end, 10) : 0;
+        if (pid > 0 && strncmp(end, ".partial", 8) == 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH) // its journal, too
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir)
+        closedir(dir);
+    free(folder);
+    free(prefix);
+    return xasprintf("%s.%s-%d.partial", path, host, (int)getpid());
+}
+
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
 {
     struct store *store = NULL;
@@ -429,10 +453,7 @@ int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct er
     rc = merge_find_path(opts, ret, err);
     if (rc || opts->dry_run)
         return rc;
-    char *partial = xasprintf("%s.partial", ret->path), *journal = xasprintf("%s-journal", partial);
-    unlink(partial); // of a merge that was killed
-    unlink(journal);
-    free(journal);
+    char *partial = merge_partial(ret->path);
     rc = store_open(partial, STORE_CREATE, &store, err);
     if (rc == 0)
         rc = merge_fill(store, opts, ret, err);

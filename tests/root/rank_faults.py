@@ -3,6 +3,7 @@
 """`upgate rank` in front of workers that are small: the worker is as it would be without, whatever becomes of its recorder; and `upgate
 merge` and `query` of shards that are missing, there twice, of several runs and restarts, cut short, of a newer version, and of parts. Real recordings; skipped
 where nothing can be recorded."""
+import glob
 import os
 import shutil
 import signal
@@ -321,6 +322,13 @@ def case_merge_of_parts(folder):
     code, document, stderr = rig.merge(mixed, mixed + ".db")
     assert code == 0 and not document["missing"], (code, document, stderr)
     check_same(mixed + ".db", flat + ".db")
+
+    # Two of one path: one store, whole, and one refusal.
+    same = os.path.join(folder, "same.db")
+    both = [subprocess.Popen([rig.UPGATE, "merge", flat, "-o", same], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+    codes = sorted(one.wait(60) for one in both)
+    assert codes == [0, 2] and not glob.glob(glob.escape(same) + ".*"), (codes, os.listdir(folder))
+    check_same(same, flat + ".db")
 
     code, _, stderr = rig.part(near, parts)
     assert code == 2 and "exists already" in stderr, (code, stderr)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of ranks and of their merge share: jobs under launchers, shards, merged stores."""
+import glob
 import json
 import os
 import shutil
@@ -121,7 +122,7 @@ def merge(folder, store, *options):
     if os.path.exists(store):
         os.unlink(store)
     done = run(UPGATE, "merge", folder, "-o", store, "--format", "json", *options)
-    assert not os.path.exists(store + ".partial"), "a half merged store is left"
+    assert not glob.glob(glob.escape(store) + ".*"), "a half merged store is left"
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
