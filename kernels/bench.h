@@ -41,7 +41,7 @@ struct suite {
     void (*time)(struct bench *bench);
 };
 extern const struct suite suite_norm, suite_bag_forward, suite_bag_update, suite_adam, suite_attention,
-    suite_cross_entropy, suite_hash, suite_cache, suite_interaction, suite_mlp, suite_comm, suite_pointwise,
+    suite_cross_entropy, suite_hash, suite_cache, suite_interaction, suite_mlp, suite_gemm, suite_comm, suite_pointwise,
     suite_binary_entropy;
 
 // A line of the table. target: of the ratio, 0 where none is set.

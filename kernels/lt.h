@@ -10,6 +10,7 @@
 #define LT_ALGORITHMS 8 // asked for; their order is the library's guess, so that who wants the fastest launches each
 #define LT_WORKSPACE KERNEL_MLP_WORKSPACE
 #define LT_COMPUTE_32F 68
+#define LT_COMPUTE_32F_FAST_TF32 77
 enum lt_attribute { LT_TRANSPOSE_A = 3, LT_TRANSPOSE_B = 4, LT_EPILOGUE = 7, LT_BIAS = 8, LT_AUX = 11, LT_AUX_STRIDE = 12 };
 enum lt_epilogue { LT_NONE = 1, LT_PLAIN_BIAS = 4, LT_RIGHT_SUM = 512, LT_RELU_AUX_BIAS = 134, LT_RELU_BACK_BIAS = 152, LT_GELU_AUX_BIAS = 164, LT_GELU_BACK_BIAS = 208 };
 enum { LT_PREFERENCE_WORKSPACE = 1 };

@@ -20,7 +20,7 @@
 
 static const struct suite *const suites[] = {&suite_norm, &suite_bag_forward, &suite_bag_update, &suite_adam,
                                              &suite_attention, &suite_cross_entropy, &suite_hash, &suite_cache, &suite_interaction,
-                                             &suite_mlp, &suite_comm, &suite_pointwise, &suite_binary_entropy};
+                                             &suite_mlp, &suite_gemm, &suite_comm, &suite_pointwise, &suite_binary_entropy};
 
 static int usage()
 {

@@ -166,6 +166,14 @@ def mlp(kernel, shape):
     return [call]
 
 
+def gemm(_, shape):
+    rows, inputs, outputs, dtype = re.fullmatch(r"(\d+)x(\d+)x(\d+) (\w+)", shape).groups()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    x = torch.randn(int(rows), int(inputs), device="cuda", dtype=TYPES[dtype])
+    weight = torch.randn(int(outputs), int(inputs), device="cuda", dtype=TYPES[dtype]) / math.sqrt(int(inputs))
+    return [lambda: F.linear(x, weight)]
+
+
 def attention(kernel, shape):
     """scaled_dot_product_attention, with the backend that PyTorch picks, and with cuDNN's. It has no SiLU and no packed sequences."""
     found = re.fullmatch(r"softmax (causal|full) (\d+)x(\d+), (\d+)/(\d+) heads of (\d+), (\w+)", shape)
@@ -191,7 +199,7 @@ def attention(kernel, shape):
 
 PROBLEMS = {"attention_forward": attention, "attention_backward": attention, "norm_forward": norm, "norm_backward": norm, "bag_forward": bag_forward, "bag_update": bag_update,
             "adam": adam, "cross_entropy": cross_entropy, "interaction_forward": interaction, "interaction_backward": interaction,
-            "mlp_forward": mlp, "mlp_input": mlp, "mlp_weight": mlp}
+            "mlp_forward": mlp, "mlp_input": mlp, "mlp_weight": mlp, "gemm": gemm}
 
 
 def measure(by, line, backends):
