@@ -134,13 +134,15 @@ bool look_again(struct look *look, int64_t window_ns)
     struct stalls *stalls = NULL;
     struct stalls_recordings recordings = {0};
     struct error *err = &look->error;
+    if (!look->kept)
+        look->kept = stalls_kept_new();
     int rc = look->store ? 0 : store_open(look->path, STORE_READ, &look->store, err);
     if (rc == 0)
         rc = stalls_recordings_load(look->store, &recordings, err);
     if (rc == 0 && recordings.count == 0)
         rc = error_set(err, -ENOENT, "nothing is recorded yet");
     if (rc == 0)
-        rc = stalls_analyse(look->store, &(struct stalls_opts){.last_ns = window_ns}, &stalls, err);
+        rc = stalls_analyse(look->store, &(struct stalls_opts){.last_ns = window_ns, .kept = look->kept}, &stalls, err);
     if (rc) {
         store_close(look->store);
         look->store = NULL;
@@ -212,6 +214,7 @@ void look_free(struct look *look)
 {
     look_forget(look);
     store_close(look->store);
+    stalls_kept_free(look->kept);
     if (look->path)
         look_remove(look);
     if (look->report_fd >= 0)

@@ -419,8 +419,8 @@ static int trace_find_from(struct trace *trace, struct store *store, int64_t las
     return rc;
 }
 
-int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct arena *arena,
-                    struct trace **ret_trace, struct error *err)
+int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_kept *kept, struct arena *arena,
+                     struct trace **ret_trace, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
@@ -437,6 +437,7 @@ int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, 
         return rc;
     struct trace *trace = xcalloc(1, sizeof *trace);
     trace->arena = arena;
+    trace->kept = kept;
     trace->recording_id = sqlite3_column_int64(stmt, 0);
     trace->launch_id = sqlite3_column_int64(stmt, 1);
     int64_t begin = sqlite3_column_int64(stmt, 2), end = sqlite3_column_int64(stmt, 3);
@@ -472,6 +473,12 @@ int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, 
     }
     *ret_trace = trace;
     return 0;
+}
+
+int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct arena *arena,
+                    struct trace **ret_trace, struct error *err)
+{
+    return trace_load_again(store, recording_id, last_ns, NULL, arena, ret_trace, err);
 }
 
 void trace_free(struct trace *trace)

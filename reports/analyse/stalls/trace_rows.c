@@ -11,7 +11,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/stalls/kept.h"
 #include "tracer/store/ranges.h"
 
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
@@ -32,6 +32,15 @@ uint32_t trace_stack_at(sqlite3_stmt *stmt, int column)
     return id > 0 && id <= TRACE_STACK_ID_MAX ? (uint32_t)id : 0; // [0] is the empty stack
 }
 
+// maps NULL: its id, as long as nobody knows which threads there are.
+static uint32_t trace_row_thread(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
+{
+    if (maps)
+        return trace_thread_at(maps, stmt, column);
+    int64_t id = sqlite3_column_int64(stmt, column);
+    return id > 0 && id < TRACE_NONE ? (uint32_t)id : TRACE_NONE;
+}
+
 // Few distinct texts, next to each other in time: look at the last ones before a new one is made.
 static uint32_t trace_intern(struct trace *trace, const char *text)
 {
@@ -50,9 +59,9 @@ static const char trace_gap_sql[] =
     "user_stack, python_stack, "
     "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, "
     "lock_kind, lock_address, "
-    "syscall_nr, syscall_arg0, syscall_arg1, syscall_target FROM gap WHERE rowid > ?1 AND in_ns >= ?2";
+    "syscall_nr, syscall_arg0, syscall_arg1, syscall_target, rowid FROM gap WHERE rowid > ?1 AND in_ns >= ?2";
 static const char trace_sample_sql[] =
-    "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack FROM sample WHERE rowid > ?1 AND at_ns >= ?2";
+    "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack, rowid FROM sample WHERE rowid > ?1 AND at_ns >= ?2";
 
 static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, sqlite3_stmt *stmt,
                            struct trace_gap *row)
@@ -67,13 +76,13 @@ static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, s
     row->kernel = trace_stack_at(stmt, 8);
     row->user = trace_stack_at(stmt, 9);
     row->python = trace_stack_at(stmt, 10);
-    row->waker = trace_thread_at(maps, stmt, 11);
+    row->waker = trace_row_thread(maps, stmt, 11);
     row->waker_stack = trace_stack_at(stmt, 12);
-    row->next = trace_thread_at(maps, stmt, 13);
+    row->next = trace_row_thread(maps, stmt, 13);
     row->next_prio = (int16_t)trace_int(stmt, 14, -1);
-    row->before = trace_thread_at(maps, stmt, 15);
+    row->before = trace_row_thread(maps, stmt, 15);
     row->before_prio = (int16_t)trace_int(stmt, 16, -1);
-    row->owner = trace_thread_at(maps, stmt, 17);
+    row->owner = trace_row_thread(maps, stmt, 17);
     row->lock_kind = (uint8_t)sqlite3_column_int(stmt, 18);
     row->lock_address = sqlite3_column_int64(stmt, 19);
     row->syscall = (int32_t)trace_int(stmt, 20, -1);
@@ -95,7 +104,8 @@ static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
 // One of the two tables, and whose connection reads it.
 struct trace_table {
     struct trace *trace;
-    const struct trace_maps *maps;
+    const struct trace_maps *maps; // NULL: rows have ids
+    struct stalls_kept *kept;      // into whose rows is read; NULL: none
     struct store *store;
     sqlite3 *db; // NULL: the store's
     struct error err;
@@ -129,7 +139,7 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
 {
     struct trace *trace = table->trace;
     while ((table->rc = trace_table_step(table, stmt)) == 1) {
-        uint32_t thread = trace_thread_at(table->maps, stmt, 0);
+        uint32_t thread = trace_row_thread(table->maps, stmt, 0);
         bool holds;
         if (thread == TRACE_NONE)
             continue;
@@ -138,6 +148,8 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
             row->thread = thread;
             trace_read_sample(stmt, row);
             holds = range_ns(row->at);
+            if (table->kept)
+                kept_note_sample(table->kept, sqlite3_column_int64(stmt, 7), row);
         } else {
             struct trace_gap one = {.thread = thread};
             trace_read_gap(trace, table->maps, stmt, &one);
@@ -146,6 +158,8 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
             else
                 vector_push(trace->gaps, trace->gap_count, one);
             holds = trace_gap_holds(&one);
+            if (table->kept)
+                kept_note_gap(table->kept, sqlite3_column_int64(stmt, 24), &one);
         }
         if (!holds) {
             table->rc = store_damaged(table->store, &table->err, "the time of a gap or of a sample is out of range");
@@ -217,9 +231,35 @@ static sqlite3 *trace_connect(struct store *store)
     return db;
 }
 
+// Of a look: what came since the one before.
+static int trace_load_kept(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+{
+    struct stalls_kept *kept = trace->kept;
+    kept_begin(kept, store, trace);
+    struct trace_table gaps = {.trace = &kept->rows, .kept = kept, .store = store, .row_before = kept->gap_row};
+    struct trace_table samples = {
+        .trace = &kept->rows, .kept = kept, .store = store, .samples = true, .row_before = kept->sample_row};
+    if (!gaps.row_before)
+        gaps.row_before = trace_row_before(store, "gap", "in_ns", trace->from_ns);
+    if (!samples.row_before)
+        samples.row_before = trace_row_before(store, "sample", "at_ns", trace->from_ns);
+    trace_table_read(&gaps);
+    trace_table_read(&samples);
+    const struct trace_table *failed = gaps.rc ? &gaps : &samples;
+    if (failed->rc) {
+        kept_clear(kept);
+        return error_set(err, failed->rc, "%s", failed->err.text);
+    }
+    kept_place(kept, maps, trace);
+    return 0;
+}
+
 int trace_load_big(struct trace *trace, struct store *store, const struct trace_maps *maps,
                    struct error *err)
 {
+    vector_push(trace->texts, trace->text_count, "");
+    if (trace->kept)
+        return trace_load_kept(trace, store, maps, err);
     struct trace_table gaps = {
         .trace = trace, .maps = maps, .store = store, .db = trace->from_ns == INT64_MIN ? trace_connect(store) : NULL};
     struct trace_table samples = {.trace = trace,
@@ -229,7 +269,6 @@ int trace_load_big(struct trace *trace, struct store *store, const struct trace_
                                   .samples = true};
     gaps.row_before = trace_row_before(store, "gap", "in_ns", trace->from_ns);
     samples.row_before = trace_row_before(store, "sample", "at_ns", trace->from_ns);
-    vector_push(trace->texts, trace->text_count, "");
     pthread_t thread;
     bool apart = samples.db && !pthread_create(&thread, NULL, trace_table_read, &samples);
     trace_table_read(&gaps);
