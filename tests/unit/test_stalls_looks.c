@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks at a recording that goes on: one that keeps what the looks before have read sees what one sees that reads all of it.
+#include <stdio.h>
+
 #include "common/containers/arena.h"
 #include "reports/analyse/stalls/kept.h"
 #include "tests/unit/stall_story.h"
@@ -59,6 +61,9 @@ static void looks_check_gaps(const struct trace *got, const struct trace_gap *a,
         CHECK_INT(a[i].flags, b[i].flags);
         CHECK_STR(got->texts[a[i].target], want->texts[b[i].target]);
         CHECK_STR(looks_leaf(got, a[i].kernel), looks_leaf(want, b[i].kernel));
+        CHECK_STR(looks_leaf(got, a[i].user), looks_leaf(want, b[i].user));
+        CHECK_INT(got->stacks[a[i].kernel].count, want->stacks[b[i].kernel].count);
+        CHECK(!memcmp(&got->stacks[a[i].kernel].marks, &want->stacks[b[i].kernel].marks, sizeof(struct marks)));
     }
 }
 
@@ -89,6 +94,17 @@ static void looks_look(struct looks *looks, double now_ms, int64_t seconds)
     trace_free(fresh);
 }
 
+// Once more by what is kept alone, whatever the store says by now.
+static void looks_kept(struct looks *looks)
+{
+    trace_free(looks->trace);
+    arena_free(looks->arena);
+    looks->trace = NULL;
+    looks->arena = arena_new();
+    CHECK_INT(trace_load_again(looks->story.store, looks->story.recording, INT64_C(3000000000), looks->kept, looks->arena, &looks->trace,
+                               NULL), 0);
+}
+
 TEST(each_look_sees_what_came_since)
 {
     struct looks looks;
@@ -108,11 +124,7 @@ TEST(each_look_sees_what_came_since)
     looks_look(&looks, 6100, 3); // nothing came
     // What has been read is not read again.
     story_sql(&looks.story, "UPDATE gap SET state = 77");
-    arena_free(looks.arena);
-    trace_free(looks.trace);
-    looks.trace = NULL;
-    looks.arena = arena_new();
-    CHECK_INT(trace_load_again(looks.story.store, 1, INT64_C(3000000000), looks.kept, looks.arena, &looks.trace, NULL), 0);
+    looks_kept(&looks);
     CHECK_INT(looks.trace->gap_count, 29); // the recorder came 100 ms further: one wait has left the window
     for (size_t i = 0; i < looks.trace->gap_count; i++)
         CHECK_INT(looks.trace->gaps[i].state, 2);
@@ -178,6 +190,32 @@ TEST(numbers_that_are_given_anew)
     story_samples(&looks.story, (struct story_samples){.from = 5700, .to = 6600, .user = "work"});
     looks_look(&looks, 6700, 3);
     CHECK_INT(looks.trace->gap_count, 9);
+    looks_close(&looks);
+}
+
+// The recorder names a stack of user space when it has time, a Python one at its next look.
+TEST(names_that_come_later)
+{
+    struct looks looks;
+    looks_open(&looks);
+    looks_wait(&looks, (struct story_gap){.out = 4900, .user = "[not resolved]"});
+    looks_wait(&looks, (struct story_gap){.out = 4910, .user = "pthread_mutex_lock;work;main"});
+    looks_look(&looks, 5000, 3);
+    int64_t stack = story_stack(&looks.story, 'u', "[not resolved]"), named = story_stack(&looks.story, 'u', "step;main");
+    char sql[160];
+    snprintf(sql, sizeof sql, "UPDATE stack SET depth = 2, frames = (SELECT frames FROM stack WHERE id = %lld) WHERE id = %lld",
+             (long long)named, (long long)stack);
+    story_sql(&looks.story, sql);
+    looks_look(&looks, 5200, 3); // compares
+    size_t found = 0;
+    for (size_t i = 0; i < looks.trace->gap_count; i++)
+        found += !strcmp(looks_leaf(looks.trace, looks.trace->gaps[i].user), "step");
+    CHECK_INT(found, 1);
+    // What has its names is not read again.
+    story_sql(&looks.story, "UPDATE frame SET name = 'changed'");
+    looks_kept(&looks);
+    for (size_t i = 0; i < looks.trace->gap_count; i++)
+        CHECK_STR(looks_leaf(looks.trace, looks.trace->gaps[i].kernel), "jbd2_log_wait_commit");
     looks_close(&looks);
 }
 

@@ -11,6 +11,8 @@
 enum {
     KEPT_ROWS_MAX = 1 << 16, // 7 MB: six thousand waits a second of a window of ten; who has more reads them at each look
     KEPT_TEXTS_MAX = 4096,
+    KEPT_NAMES_MAX = 1 << 14,     // stacks, and frames: a window of the job that is measured has some 3,000 of each; 2 MB
+    KEPT_FRAME_IDS_MAX = 1 << 19, // 2 MB
 };
 
 struct stalls_kept *stalls_kept_new(void)
@@ -18,22 +20,35 @@ struct stalls_kept *stalls_kept_new(void)
     return xcalloc(1, sizeof(struct stalls_kept));
 }
 
+static void kept_names_clear(struct kept_names *names)
+{
+    map_free(&names->stack_at);
+    map_free(&names->frame_at);
+    free(names->stacks);
+    free(names->frame_ids);
+    free(names->frames);
+    arena_free(names->arena);
+    *names = (struct kept_names){0};
+}
+
 void stalls_kept_free(struct stalls_kept *kept)
 {
     if (!kept)
         return;
     kept_clear(kept);
+    kept_names_clear(&kept->names);
     free(kept);
 }
 
 void kept_clear(struct stalls_kept *kept)
 {
+    struct kept_names names = kept->names;
     free(kept->rows.gaps);
     free(kept->rows.shorts);
     free(kept->rows.samples);
     free(kept->rows.texts);
     arena_free(kept->rows.arena);
-    *kept = (struct stalls_kept){0};
+    *kept = (struct stalls_kept){.names = names};
 }
 
 // Is the last row that was read still the one with its number? Of a table that --max-size has emptied numbers are given anew.
@@ -133,4 +148,44 @@ void kept_place(struct stalls_kept *kept, const struct trace_maps *maps, struct 
     rows->short_count = kept->short_count;
     if (rows->gap_count + rows->short_count + rows->sample_count > KEPT_ROWS_MAX || rows->text_count > KEPT_TEXTS_MAX)
         kept_clear(kept);
+}
+
+const struct kept_stack *kept_stack_of(const struct kept_names *names, uint32_t id)
+{
+    uint32_t at = map_get(&names->stack_at, id);
+    return at == MAP_NONE ? NULL : &names->stacks[at];
+}
+
+void kept_stack_add(struct kept_names *names, uint32_t id, char kind, const uint32_t *frame_ids, size_t count)
+{
+    enum { NAMED_MIN = 2 }; // "[not resolved]" is one frame, a Python stack before its names none
+    if (count < NAMED_MIN)
+        return;
+    *map_put(&names->stack_at, id) = (uint32_t)names->stack_count;
+    struct kept_stack stack = {(uint32_t)names->frame_id_count, (uint32_t)count, kind};
+    vector_push(names->stacks, names->stack_count, stack);
+    for (size_t i = 0; i < count; i++)
+        vector_push(names->frame_ids, names->frame_id_count, frame_ids[i]);
+}
+
+struct kept_frame *kept_frame_of(const struct kept_names *names, uint32_t id)
+{
+    uint32_t at = map_get(&names->frame_at, id);
+    return at == MAP_NONE ? NULL : &names->frames[at];
+}
+
+void kept_frame_add(struct kept_names *names, uint32_t id, const struct trace_frame *frame)
+{
+    if (!names->arena)
+        names->arena = arena_new();
+    *map_put(&names->frame_at, id) = (uint32_t)names->frame_count;
+    struct kept_frame kept = {
+        .name = arena_copy(names->arena, frame->name), .module = arena_copy(names->arena, frame->module), .line = frame->line};
+    vector_push(names->frames, names->frame_count, kept);
+}
+
+void kept_names_trim(struct kept_names *names)
+{
+    if (names->stack_count > KEPT_NAMES_MAX || names->frame_count > KEPT_NAMES_MAX || names->frame_id_count > KEPT_FRAME_IDS_MAX)
+        kept_names_clear(names);
 }

@@ -5,7 +5,28 @@
 #ifndef UPGATE_STALLS_KEPT_H
 #define UPGATE_STALLS_KEPT_H
 
+#include "common/containers/map.h"
 #include "reports/analyse/stalls/trace.h"
+
+// Stacks by their numbers, and their frames. Whose names come later is not among them: it has one frame until then, or none.
+struct kept_stack {
+    uint32_t first, count; // in frame_ids
+    char kind;
+};
+struct kept_frame {
+    const char *name, *module;
+    int32_t line;
+    char kind; // as trace_frame; 0: not yet
+    struct marks marks; // as that kind
+};
+struct kept_names {
+    struct map stack_at, frame_at;
+    struct kept_stack *stacks;
+    uint32_t *frame_ids;
+    struct kept_frame *frames;
+    size_t stack_count, frame_id_count, frame_count;
+    struct arena *arena;
+};
 
 struct stalls_kept {
     struct trace rows; // gaps, shorts and samples with ids in place of threads, and texts; nothing else
@@ -13,6 +34,7 @@ struct stalls_kept {
     int64_t gap_row, gap_in;       // of the last one that stays; row 0: none is there
     int64_t sample_row, sample_at;
     bool waits; // one that goes on has been read: what stands from there on is read again
+    struct kept_names names;
 };
 
 // Drops what does not belong to the trace's window, or all.
@@ -20,8 +42,14 @@ void kept_begin(struct stalls_kept *kept, struct store *store, const struct trac
 // Behind each row that was read into kept->rows.
 void kept_note_gap(struct stalls_kept *kept, int64_t row, const struct trace_gap *gap);
 void kept_note_sample(struct stalls_kept *kept, int64_t row, const struct trace_sample *sample);
-// All rows that are there, into the trace; then drops those that are read again.
+// All rows that are there, into the trace; then drops those that are read again, or all where there are too many.
 void kept_place(struct stalls_kept *kept, const struct trace_maps *maps, struct trace *trace);
-void kept_clear(struct stalls_kept *kept);
+void kept_clear(struct stalls_kept *kept); // but for names
+
+const struct kept_stack *kept_stack_of(const struct kept_names *names, uint32_t id); // NULL: not there
+void kept_stack_add(struct kept_names *names, uint32_t id, char kind, const uint32_t *frame_ids, size_t count);
+struct kept_frame *kept_frame_of(const struct kept_names *names, uint32_t id); // NULL: not there
+void kept_frame_add(struct kept_names *names, uint32_t id, const struct trace_frame *frame);
+void kept_names_trim(struct kept_names *names); // forgets all where it is too much
 
 #endif

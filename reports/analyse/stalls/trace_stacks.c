@@ -8,7 +8,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/stalls/kept.h"
 
 enum {
     STACKS_SKIP_MAX = 32 // rows in a row that nobody needs: a new search costs as much
@@ -33,6 +33,11 @@ static void used_add(struct stacks_used *used, uint32_t id)
         used->bits = vector_reserve_zero(used->bits, &used->words, (size_t)id / 64 + 1, sizeof *used->bits);
     used->bits[id / 64] |= UINT64_C(1) << id % 64;
     used->max = id > used->max ? id : used->max;
+}
+
+static void used_drop(struct stacks_used *used, uint32_t id)
+{
+    used->bits[id / 64] &= ~(UINT64_C(1) << id % 64);
 }
 
 static bool used_has(const struct stacks_used *used, int64_t id)
@@ -114,11 +119,15 @@ static int used_read(struct store *store, const char *sql, const struct stacks_u
     return 0;
 }
 
+static void stack_push(struct stacks *stacks, uint32_t frame_id)
+{
+    used_add(&stacks->used_frames, frame_id);
+    vector_push(stacks->trace->stack_frames, stacks->trace->stack_frame_count, frame_id);
+}
+
 // Frame ids out of a JSON array of integers. What is no digit separates.
 static void stack_parse(struct stacks *stacks, struct trace_stack *row, const char *text)
 {
-    struct trace *trace = stacks->trace;
-    row->first = (uint32_t)trace->stack_frame_count;
     for (const char *at = text; *at;) {
         if (*at < '0' || *at > '9') {
             at++;
@@ -129,10 +138,20 @@ static void stack_parse(struct stacks *stacks, struct trace_stack *row, const ch
             id = id < INT64_MAX / 16 ? id * 10 + (*at - '0') : id;
         if (id <= 0 || id > TRACE_STACK_ID_MAX)
             continue;
-        used_add(&stacks->used_frames, (uint32_t)id);
-        vector_push(trace->stack_frames, trace->stack_frame_count, (uint32_t)id);
+        stack_push(stacks, (uint32_t)id);
     }
-    row->count = (uint32_t)trace->stack_frame_count - row->first;
+    row->count = (uint32_t)stacks->trace->stack_frame_count - row->first;
+}
+
+static struct trace_stack *stack_begin(struct stacks *stacks, uint32_t id, char kind)
+{
+    struct trace *trace = stacks->trace;
+    stacks->index[id] = (uint32_t)trace->stack_count;
+    stacks->kinds = vector_room(stacks->kinds, trace->stack_count, 1);
+    stacks->kinds[trace->stack_count] = kind;
+    struct trace_stack *row = vector_add(trace->stacks, trace->stack_count);
+    row->first = (uint32_t)trace->stack_frame_count;
+    return row;
 }
 
 static void stack_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
@@ -140,22 +159,77 @@ static void stack_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
     struct trace *trace = stacks->trace;
     const char *kind = (const char *)sqlite3_column_text(stmt, 1),
                *text = (const char *)sqlite3_column_text(stmt, 2); // NULL in a damaged file
-    stacks->index[id] = (uint32_t)trace->stack_count;
-    stacks->kinds = vector_room(stacks->kinds, trace->stack_count, 1);
-    stacks->kinds[trace->stack_count] = kind ? *kind : 0;
-    struct trace_stack *row = vector_add(trace->stacks, trace->stack_count);
+    struct trace_stack *row = stack_begin(stacks, id, kind ? *kind : 0);
     stack_parse(stacks, row, text ? text : "");
+    if (trace->kept && row->count)
+        kept_stack_add(&trace->kept->names, id, kind ? *kind : 0, trace->stack_frames + row->first, row->count);
+}
+
+// Those that a look before has read.
+static void stacks_take(struct stacks *stacks)
+{
+    struct trace *trace = stacks->trace;
+    const struct kept_names *names = &trace->kept->names;
+    for (uint32_t id = used_next(&stacks->used, 1); id; id = used_next(&stacks->used, (int64_t)id + 1)) {
+        const struct kept_stack *kept = kept_stack_of(names, id);
+        if (!kept)
+            continue;
+        struct trace_stack *row = stack_begin(stacks, id, kept->kind);
+        row->count = kept->count;
+        for (uint32_t i = 0; i < kept->count; i++)
+            stack_push(stacks, names->frame_ids[kept->first + i]);
+        used_drop(&stacks->used, id);
+    }
+}
+
+static void frame_add(struct stacks *stacks, uint32_t id, const char *name, const char *module, int32_t line)
+{
+    struct trace *trace = stacks->trace;
+    struct trace_frame *row = vector_add(trace->frames, trace->frame_count);
+    row->name = arena_copy(trace->arena, name);
+    row->module = arena_copy(trace->arena, module);
+    row->line = line;
+    stacks->frame_index[id] = (uint32_t)trace->frame_count;
 }
 
 static void frame_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
 {
     struct trace *trace = stacks->trace;
-    struct trace_frame *row = vector_add(trace->frames, trace->frame_count);
     const char *name = (const char *)sqlite3_column_text(stmt, 1); // NULL in a damaged file
-    row->name = arena_copy(trace->arena, name ? name : "[unknown]");
-    row->module = arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, 2));
-    row->line = sqlite3_column_int(stmt, 3);
-    stacks->frame_index[id] = (uint32_t)trace->frame_count;
+    frame_add(stacks, id, name ? name : "[unknown]", (const char *)sqlite3_column_text(stmt, 2), sqlite3_column_int(stmt, 3));
+    if (trace->kept)
+        kept_frame_add(&trace->kept->names, id, &trace->frames[trace->frame_count - 1]);
+}
+
+static void frames_take(struct stacks *stacks)
+{
+    const struct kept_names *names = &stacks->trace->kept->names;
+    for (uint32_t id = used_next(&stacks->used_frames, 1); id; id = used_next(&stacks->used_frames, (int64_t)id + 1)) {
+        const struct kept_frame *kept = kept_frame_of(names, id);
+        if (!kept)
+            continue;
+        frame_add(stacks, id, kept->name, kept->module, kept->line);
+        used_drop(&stacks->used_frames, id);
+    }
+}
+
+// What frames mean, from the looks before, or for those that follow.
+static void frames_share_marks(struct stacks *stacks, struct marks *of_frames, bool take)
+{
+    struct trace *trace = stacks->trace;
+    for (uint32_t id = 1; trace->kept && id <= stacks->used_frames.max; id++) {
+        uint32_t at = stacks->frame_index[id];
+        struct kept_frame *kept = at ? kept_frame_of(&trace->kept->names, id) : NULL;
+        if (!kept)
+            continue;
+        if (take) {
+            trace->frames[at - 1].kind = kept->kind;
+            of_frames[at - 1] = kept->marks;
+        } else {
+            kept->kind = trace->frames[at - 1].kind;
+            kept->marks = of_frames[at - 1];
+        }
+    }
 }
 
 // Ids of frames become indexes; those that are not there are left out.
@@ -193,12 +267,14 @@ static void stacks_finish(struct stacks *stacks)
     struct trace *trace = stacks->trace;
     struct marks *of_frames = xcalloc(trace->frame_count + 1, sizeof *of_frames);
     size_t kept = 0;
+    frames_share_marks(stacks, of_frames, true);
     for (size_t i = 1; i < trace->stack_count; i++) {
         stack_place_frames(stacks, &trace->stacks[i], &kept);
         trace->stacks[i].marks =
             stack_marks(trace, &trace->stacks[i], stacks->kinds[i], of_frames);
     }
     trace->stack_frame_count = kept;
+    frames_share_marks(stacks, of_frames, false);
     free(of_frames);
     stacks_visit(stacks, stack_place);
 }
@@ -211,10 +287,14 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct error *er
     vector_push(trace->stacks, trace->stack_count, (struct trace_stack){0});
     stacks_visit(&stacks, stack_use);
     stacks.index = xcalloc((size_t)stacks.used.max + 1, sizeof *stacks.index);
+    if (trace->kept)
+        stacks_take(&stacks);
     int rc = used_read(store, "SELECT id, kind, frames FROM stack WHERE id >= ? ORDER BY id",
                        &stacks.used, &stacks, stack_read, err);
     stacks.frame_index =
         xcalloc((size_t)stacks.used_frames.max + 1, sizeof *stacks.frame_index);
+    if (!rc && trace->kept)
+        frames_take(&stacks);
     if (!rc)
         rc = used_read(store,
                        "SELECT id, name, module, coalesce(line, 0) FROM frame WHERE id >= ? "
@@ -222,6 +302,8 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct error *er
                        &stacks.used_frames, &stacks, frame_read, err);
     if (!rc)
         stacks_finish(&stacks);
+    if (trace->kept)
+        kept_names_trim(&trace->kept->names);
     free(stacks.used.bits);
     free(stacks.used_frames.bits);
     free(stacks.kinds);
