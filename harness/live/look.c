@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
+#include "reports/render/stalls/stalls_tally.h"
 
 #define LOOK_S INT64_C(1000000000)
 #define LOOK_LEAST_NS (LOOK_S * 9 / 10) // of a window: shares of less say nothing
@@ -134,11 +135,13 @@ bool look_again(struct look *look, int64_t window_ns)
     struct stalls *stalls = NULL;
     struct stalls_recordings recordings = {0};
     struct error *err = &look->error;
+    if (!look->tally)
+        look->tally = stalls_tally_new();
     if (!look->kept)
         look->kept = stalls_kept_new();
     int rc = look->store ? 0 : store_open(look->path, STORE_READ, &look->store, err);
     if (rc == 0)
-        rc = stalls_recordings_load(look->store, &recordings, err);
+        rc = stalls_recordings_again(look->store, look->tally, &recordings, err);
     if (rc == 0 && recordings.count == 0)
         rc = error_set(err, -ENOENT, "nothing is recorded yet");
     if (rc == 0)
@@ -215,6 +218,7 @@ void look_free(struct look *look)
     look_forget(look);
     store_close(look->store);
     stalls_kept_free(look->kept);
+    stalls_tally_free(look->tally);
     if (look->path)
         look_remove(look);
     if (look->report_fd >= 0)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "reports/render/stalls/stalls_tally.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
 #include "reports/render/stalls/stalls_what_if.h"
@@ -543,6 +544,73 @@ TEST(the_recordings_of_a_store)
     CHECK_INT(stalls_recordings_load(store, &recordings, &err),
               0); // of an upgate that did not record
     CHECK_INT(recordings.count, 0);
+    store_close(store);
+    unlink(path);
+}
+
+static void tally_sql(struct store *store, const char *sql)
+{
+    CHECK_INT(sqlite3_exec(store_db(store), sql, NULL, NULL, NULL), SQLITE_OK);
+}
+
+// As many as are there, however often they were counted before.
+static void tally_check(struct store *store, struct stalls_tally *tally, int64_t gaps, int64_t samples)
+{
+    struct error err = {0};
+    struct stalls_recordings again, fresh;
+    CHECK_INT(stalls_recordings_again(store, tally, &again, &err), 0);
+    CHECK_INT(stalls_recordings_load(store, &fresh, &err), 0);
+    CHECK_INT(fresh.items[0].gaps, gaps);
+    CHECK_INT(fresh.items[0].samples, samples);
+    CHECK_INT(again.items[0].gaps, gaps);
+    CHECK_INT(again.items[0].samples, samples);
+    CHECK_INT(again.items[0].lock_waits, fresh.items[0].lock_waits);
+    CHECK_INT(again.items[0].facts, fresh.items[0].facts);
+    stalls_recordings_clear(&again);
+    stalls_recordings_clear(&fresh);
+}
+
+#define TALLY_GAPS(count, flags)                                                                                       \
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < " #count ") INSERT INTO gap (thread_id, " \
+    "out_ns, in_ns, state, flags) SELECT 1, 1, 2, 1, " #flags " FROM n;"
+
+// Looks at a recording that goes on: rows come, those of waits that go on are written anew, the oldest go, all go.
+TEST(rows_are_counted_once)
+{
+    char path[] = "/tmp/upgate-stalls-XXXXXX";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    struct store *store = NULL;
+    struct error err = {0};
+    struct stalls_tally *tally = stalls_tally_new();
+    CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
+    tally_sql(store, "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
+                     "(1, 10, NULL, 1000000, 199, 0, '{}', '[]');"
+                     "INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind) VALUES (1, 1, 40, 1, 'x', 'target');"
+                     "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 40, 'x');");
+    tally_check(store, tally, 0, 0);
+    tally_sql(store, TALLY_GAPS(10, 0) TALLY_GAPS(5, 0x100000) TALLY_GAPS(3, 0x20)); // three go on
+    tally_sql(store, "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (1, 1, 0, 1), (1, 2, 0, 1);"
+                     "INSERT INTO lock_wait (thread_id, begin_ns, end_ns, address, kind, flags) VALUES (1, 1, 2, 3, 2, 0);");
+    tally_check(store, tally, 13, 2);
+    tally_check(store, tally, 13, 2);
+    tally_sql(store, "DELETE FROM gap WHERE flags & 0x20;" TALLY_GAPS(7, 0) TALLY_GAPS(2, 0x20)); // the same numbers
+    tally_check(store, tally, 19, 2);
+    tally_sql(store, TALLY_GAPS(4, 0)); // behind waits that were not asked for again
+    tally_check(store, tally, 23, 2);
+    tally_sql(store, "DELETE FROM gap WHERE flags & 0x20;" TALLY_GAPS(1, 0x20));
+    tally_check(store, tally, 22, 2);
+    tally_sql(store, "DELETE FROM gap WHERE id <= 4; DELETE FROM sample WHERE rowid = 1;"); // --max-size: a part of what was counted
+    tally_check(store, tally, 18, 1);
+    tally_sql(store, "DELETE FROM gap WHERE id <= 17;");
+    tally_check(store, tally, 10, 1);
+    tally_sql(store, "DELETE FROM gap; DELETE FROM sample;");
+    tally_check(store, tally, 0, 0);
+    tally_sql(store, TALLY_GAPS(6, 0)); // numbers begin again
+    tally_check(store, tally, 6, 0);
+    tally_sql(store, "DELETE FROM gap;" TALLY_GAPS(2, 0));
+    tally_check(store, tally, 2, 0);
+    stalls_tally_free(tally);
     store_close(store);
     unlink(path);
 }

@@ -133,7 +133,7 @@ static bool trace_gap_holds(const struct trace_gap *gap)
     return range_ns(gap->out) && range_ns(gap->waking) && range_ns(gap->in);
 }
 
-_Static_assert(UG_GAP_SHORT == 0x100000, "queries spell it out: reports/render/stalls/stalls_recordings.c");
+_Static_assert(UG_GAP_SHORT == 0x100000 && UG_GAP_UNFINISHED == 0x20, "queries spell them out: stalls_recordings.c, stalls_tally.c of reports/render");
 
 static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
 {

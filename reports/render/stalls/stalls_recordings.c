@@ -7,6 +7,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "reports/render/stalls/stalls_tally.h"
 #include "reports/render/stalls/stalls_view.h"
 
 static char *recordings_text(sqlite3_stmt *stmt, int column)
@@ -65,13 +66,13 @@ static int recordings_read_target(struct store *store, struct stalls_recording *
 
 // With one recording in the store all events are its own, and counting needs no join: 20 ms instead
 // of 0.5 s for a million samples.
-static int recordings_count(struct store *store, struct stalls_recording *recording, bool alone,
+static int recordings_count(struct store *store, struct stalls_recording *recording, bool alone, struct stalls_tally *tally,
                             struct error *err)
 {
     static const struct {
         const char *alone, *joined;
         size_t offset;
-    } counts[] = {
+    } counts[TALLY_TABLES] = { // in the order of enum tally_table
         // But for UG_GAP_SHORT: those below the threshold are samples.
         {"SELECT count(*) FROM gap WHERE ? NOTNULL AND NOT flags & 0x100000",
          "SELECT count(*) FROM gap e JOIN thread t ON t.id = e.thread_id JOIN process p ON p.id = "
@@ -91,10 +92,10 @@ static int recordings_count(struct store *store, struct stalls_recording *record
          "SELECT count(*) FROM host_fact WHERE recording_id = ?",
          offsetof(struct stalls_recording, facts)},
     };
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (enum tally_table i = 0; i < TALLY_TABLES; i++) {
         int64_t *count = (int64_t *)((char *)recording + counts[i].offset);
-        int rc = store_get_int(store, count, err, alone ? counts[i].alone : counts[i].joined, "i",
-                               recording->id);
+        int rc = alone && tally ? stalls_tally_count(tally, i, store, count, err)
+                                : store_get_int(store, count, err, alone ? counts[i].alone : counts[i].joined, "i", recording->id);
         if (rc)
             return rc;
     }
@@ -102,6 +103,11 @@ static int recordings_count(struct store *store, struct stalls_recording *record
 }
 
 int stalls_recordings_load(struct store *store, struct stalls_recordings *ret, struct error *err)
+{
+    return stalls_recordings_again(store, NULL, ret, err);
+}
+
+int stalls_recordings_again(struct store *store, struct stalls_tally *tally, struct stalls_recordings *ret, struct error *err)
 {
     int64_t tables = 0;
     *ret = (struct stalls_recordings){0};
@@ -126,7 +132,7 @@ int stalls_recordings_load(struct store *store, struct stalls_recordings *ret, s
     for (size_t i = 0; i < ret->count && rc == 0; i++) {
         rc = recordings_read_target(store, &ret->items[i], err);
         if (rc == 0)
-            rc = recordings_count(store, &ret->items[i], ret->count == 1, err);
+            rc = recordings_count(store, &ret->items[i], ret->count == 1, tally, err);
     }
     if (rc)
         stalls_recordings_clear(ret);

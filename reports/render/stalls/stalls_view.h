@@ -39,6 +39,9 @@ struct stalls_recordings {
 
 // In order of id. A store without the table, or without a row in it, gives count == 0.
 int stalls_recordings_load(struct store *store, struct stalls_recordings *ret, struct error *err);
+// The same of a store that is looked at again and again, whose rows `tally` has counted before; NULL: all are counted.
+struct stalls_tally;
+int stalls_recordings_again(struct store *store, struct stalls_tally *tally, struct stalls_recordings *ret, struct error *err);
 void stalls_recordings_clear(struct stalls_recordings *recordings);
 
 // One recording with what was found in it.
