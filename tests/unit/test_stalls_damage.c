@@ -149,6 +149,36 @@ TEST(the_last_of_a_recording_that_goes_on)
     story_close(&story);
 }
 
+// There are more of them with each second: the old ones are passed over, and what was dropped in all is known.
+TEST(old_rows_of_a_recording_that_goes_on)
+{
+    struct story story;
+    struct error err = {0};
+    struct trace *trace = NULL;
+    struct stalls *stalls = NULL;
+    struct arena *arena = arena_new();
+    story_open(&story);
+    story_sql(&story, "UPDATE recording SET end_ns = NULL");
+    for (int i = 0; i < 10; i++) {
+        story_counter(&story, "stat", "ctxt", 500 + i * 1000, i);
+        story_counter(&story, "drops", "gap", 500 + i * 1000, i * 10);
+    }
+    for (int i = 0; i < 80; i++)
+        story_lock(&story, (struct story_lock){.begin = 1000 + i * 100, .end = 1040 + i * 100, .kind = UG_LOCK_MUTEX});
+    CHECK_INT(trace_load_last(story.store, story.recording, 3000000000, arena, &trace, &err), 0);
+    CHECK_INT(trace->windows[0].begin, story_ns(6500));
+    CHECK_INT(trace->counter_count, 4);
+    CHECK_INT(trace->lock_count, 25);
+    CHECK(trace->counters_before > 0 && trace->counters_before < 14);
+    trace_free(trace);
+    arena_free(arena);
+    CHECK_INT(stalls_analyse(story.store, &(struct stalls_opts){.last_ns = 3000000000}, &stalls, &err), 0);
+    CHECK_INT(stalls->breach_count, 1);
+    CHECK_INT(stalls->breaches[0].count, 90);
+    stalls_free(stalls);
+    story_close(&story);
+}
+
 // Of a store that forgets, the window begins where what is left does.
 TEST(what_was_deleted_is_no_quiet_time)
 {

@@ -90,9 +90,9 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT c.name, coalesce(max(c.value), 0) AS dropped FROM recording r LEFT JOIN counter c ON "
-        "c.recording_id = r.id AND c.source = 'drops' WHERE r.id = ? AND coalesce(r.end_ns, 0) = 0 "
+        "c.recording_id = r.id AND c.source = 'drops' AND c.rowid > ? WHERE r.id = ? AND coalesce(r.end_ns, 0) = 0 "
         "GROUP BY c.name ORDER BY c.name",
-        "i", stalls->recording_id);
+        "ii", trace->counters_before, stalls->recording_id); // totals: the last ones are the largest
     if (!stmt)
         return err ? err->code : -EIO;
     struct arena *arena = trace->arena;

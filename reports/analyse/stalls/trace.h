@@ -156,6 +156,7 @@ struct trace {
     int64_t short_ns;                // 0: no shorts
     int64_t from_ns;                 // what ended before was not loaded; INT64_MIN: all was
     struct stalls_kept *kept;        // rows of the look before; NULL: each row is read
+    int64_t counters_before;         // rows of table counter up to this one are too old
     enum marks_machine machine;      // that was recorded
     struct trace_window *windows;
     size_t window_count;
@@ -247,6 +248,9 @@ uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int 
 enum { TRACE_STACK_ID_MAX = 1 << 26 }; // ids are given in order: more than that is damage
 // The stack's id, until trace_load_stacks puts its index there; 0: none.
 uint32_t trace_stack_at(sqlite3_stmt *stmt, int column);
+// Rows of a recording that goes on stand in the order they were written, which is that of time but for what came late to its ring: the row
+// before the first one that may be needed. 0: all are.
+int64_t trace_row_before(struct store *store, const char *table, const char *time, int64_t from_ns);
 int trace_load_big(struct trace *trace, struct store *store, const struct trace_maps *maps,
                    struct error *err); // gaps, samples
 // Those that gaps, samples, locks and facts have, with their frames.

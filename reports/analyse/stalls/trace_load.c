@@ -172,8 +172,8 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, "
-        "owner_stack FROM lock_wait WHERE end_ns >= ?",
-        "i", trace->from_ns);
+        "owner_stack FROM lock_wait WHERE rowid > ? AND end_ns >= ?",
+        "ii", trace_row_before(store, "lock_wait", "end_ns", trace->from_ns), trace->from_ns);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
@@ -255,8 +255,8 @@ static int trace_load_counters(struct trace *trace, struct store *store, struct 
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT at_ns, value AS value_count, source, name FROM counter WHERE recording_id = ? AND source IN "
-        "('cpu.stat', 'stat', 'cgroups') AND at_ns >= ? ORDER BY source, name, at_ns",
-        "ii", trace->recording_id, trace->from_ns);
+        "('cpu.stat', 'stat', 'cgroups') AND rowid > ? AND at_ns >= ? ORDER BY source, name, at_ns",
+        "iii", trace->recording_id, trace->counters_before, trace->from_ns);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
@@ -400,6 +400,11 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
 static int trace_find_from(struct trace *trace, struct store *store, int64_t last_ns, int64_t *begin, int64_t end, struct error *err)
 {
     enum { SECOND_NS = 1000000000 };
+    static const char least[] = "SELECT coalesce(min(at_ns), 0) FROM counter WHERE recording_id = ?",
+                      most[] = "SELECT coalesce(max(at_ns), 0) FROM counter WHERE recording_id = ?",
+                      // Of one that goes on they stand in the order of time, and are more with each second.
+                      first[] = "SELECT coalesce((SELECT at_ns FROM counter WHERE recording_id = ? ORDER BY rowid LIMIT 1), 0)",
+                      last[] = "SELECT coalesce((SELECT at_ns FROM counter WHERE recording_id = ? ORDER BY rowid DESC LIMIT 1), 0)";
     int64_t oldest = 0, newest = 0, trimmed = last_ns > 0;
     int rc = 0;
     trace->from_ns = INT64_MIN;
@@ -407,15 +412,15 @@ static int trace_find_from(struct trace *trace, struct store *store, int64_t las
         rc = store_get_int(store, &trimmed, err, "SELECT count(*) FROM ledger WHERE producer = 'retention'", "");
     if (rc || !trimmed)
         return rc;
-    rc = store_get_int(store, &oldest, err, "SELECT coalesce(min(at_ns), 0) FROM counter WHERE recording_id = ?", "i", trace->recording_id);
+    rc = store_get_int(store, &oldest, err, last_ns > 0 ? first : least, "i", trace->recording_id);
     if (rc == 0)
-        rc = store_get_int(store, &newest, err, "SELECT coalesce(max(at_ns), 0) FROM counter WHERE recording_id = ?", "i",
-                           trace->recording_id);
+        rc = store_get_int(store, &newest, err, last_ns > 0 ? last : most, "i", trace->recording_id);
     if (rc == 0 && oldest - SECOND_NS > *begin)
         *begin = oldest - SECOND_NS;
     end = end > *begin ? end : newest;
     if (rc == 0 && last_ns > 0 && end - last_ns > *begin)
         *begin = trace->from_ns = end - last_ns;
+    trace->counters_before = rc == 0 ? trace_row_before(store, "counter", "at_ns", trace->from_ns) : 0;
     return rc;
 }
 

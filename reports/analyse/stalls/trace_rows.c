@@ -168,9 +168,8 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
     }
 }
 
-// Rows stand in the order they were written, which is that of time but for what came late to its ring: the row before the first one
-// that may be needed, by halving. 0: all are.
-static int64_t trace_row_before(struct store *store, const char *table, const char *time, int64_t from_ns)
+// By halving.
+int64_t trace_row_before(struct store *store, const char *table, const char *time, int64_t from_ns)
 {
     enum { LATE_NS = 1000000000 };
     if (from_ns == INT64_MIN)
