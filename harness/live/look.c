@@ -62,6 +62,7 @@ static _Noreturn void look_record(const struct look *look, const struct recordin
     struct recording_opts recording = *opts;
     recording.path = look->path;
     recording.live = true;
+    recording.scratch = look->folder != NULL;
     int null_fd = silent ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
     for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
         dup2(null_fd, fd);
@@ -168,7 +169,8 @@ bool look_again(struct look *look, int64_t window_ns)
 static int look_copy(const struct look *look, const char *path, struct error *err)
 {
     static const char end[] = "UPDATE run SET state = 'done', writer_pid = NULL, writer_start = NULL; UPDATE recording SET end_ns = "
-                              "(SELECT max(at_ns) FROM counter WHERE recording_id = recording.id) WHERE end_ns IS NULL"; // in order
+                              "(SELECT max(at_ns) FROM counter WHERE recording_id = recording.id) WHERE end_ns IS NULL; " // in order
+                              "CREATE INDEX IF NOT EXISTS gap_thread ON gap (thread_id, out_ns)"; // which a scratch store lacks
     sqlite3 *from = NULL, *to = NULL;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); // a recording holds what root saw
     if (fd < 0)

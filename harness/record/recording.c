@@ -314,6 +314,7 @@ static int recording_attach(struct recording *recording, struct error *err)
                                      .host_optional = recording->injects && (opts->gpu_named || inject_has_gpu()),
                                      .max_bytes = opts->max_bytes,
                                      .live = opts->live,
+                                     .scratch = opts->scratch,
                                      .command = command,
                                      .rank = opts->rank};
     recorder.pids = recording_pids(recording, &recorder.pid_count);

@@ -45,7 +45,7 @@ struct recording_opts {
     uint32_t gpu_kinds;     // enum ug_spool_want; 0: no GPU side
     bool gpu_named;         // the user asked for it by name
     int64_t max_bytes;      // of the store; 0: no limit
-    bool live;                // as recorder_opts
+    bool live, scratch;       // as recorder_opts
     bool progress;            // on stderr, if it is a terminal
     const char *command_line; // of upgate, JSON array
 };

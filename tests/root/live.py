@@ -164,6 +164,8 @@ def test_keys(folder):
     assert screen.end() == 0
     assert "\x1b[?1049l" in screen.text, screen.text[-500:]
     assert not left_in(folder)
+    with sqlite3.connect(os.path.join(folder, saved)) as db:  # the recorder's own store goes without
+        assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'gap_thread'").fetchone()[0] == 1
     done = upgate(os.path.join(folder, saved), "--format", "json")
     assert done.returncode in (0, 3), done.stderr
     assert "not ended in order" not in done.stdout, done.stdout

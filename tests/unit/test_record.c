@@ -172,7 +172,7 @@ static void end_target(void)
     waitpid(target, NULL, 0);
 }
 
-static void begin(void)
+static void begin_as(bool scratch)
 {
     struct error err = {0};
     if (!mkdtemp(test_dir) && errno != EINVAL)
@@ -184,9 +184,14 @@ static void begin(void)
         pause();
         _exit(0);
     }
-    struct recorder_opts opts = {.pids = &target, .pid_count = 1, .no_python = true};
+    struct recorder_opts opts = {.pids = &target, .pid_count = 1, .no_python = true, .scratch = scratch};
     if (store_open(test_path, STORE_CREATE, &store, &err) || recorder_start(store, &opts, &recorder, &err))
         runner_fail(__FILE__, __LINE__, "%s", err.text);
+}
+
+static void begin(void)
+{
+    begin_as(false);
 }
 
 static int64_t number(const char *sql)
@@ -280,6 +285,17 @@ TEST(a_gap_is_a_row)
     check_text("SELECT kind || cmdline FROM process WHERE kind = 'target'", "test_record");
     check_text("SELECT missing FROM recording", "\\\"quoted\\\"");
     check_text("SELECT 'is ' || syscall_target FROM gap", "is ");
+}
+
+TEST(a_store_that_goes_with_its_recorder)
+{
+    begin_as(true);
+    CHECK_INT(number("SELECT count(*) FROM sqlite_master WHERE name = 'gap_thread'"), 0);
+    CHECK_INT(number("PRAGMA synchronous"), 0);
+    struct ug_gap gap = gap_of((__u32)target, 1000000000);
+    push(&gap, sizeof gap, NULL, 0);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM v_off_cpu WHERE comm = 'worker'"), 1);
 }
 
 // What somebody else can read is what stays if the recorder is killed now.

@@ -34,6 +34,7 @@ struct recorder_opts {
     bool host_optional;     // go on with the GPU side alone where the host side is not permitted
     int64_t max_bytes;      // of the store: the oldest events go; 0: no limit
     bool live;              // somebody reads meanwhile: each second it has the waits that go on, too
+    bool scratch;           // the store goes with the recorder: it has no index, and no loss of power harms it
 };
 
 // Attach. Until recorder_stop the store belongs to the recorder: a transaction of its may be open whenever
