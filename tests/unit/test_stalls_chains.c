@@ -2,6 +2,7 @@
 // Chains from thread to thread and process to process, and stories in which nobody is to blame.
 #include <sys/syscall.h>
 
+#include "reports/analyse/stalls/parts.h"
 #include "tests/unit/stall_story.h"
 
 TEST(chain_of_three_ends_at_the_disk)
@@ -348,4 +349,28 @@ TEST(upgate_itself_is_never_to_blame)
     for (size_t i = 0; i < story.stalls->count; i++)
         CHECK(!story.stalls->stalls[i].culprit.known);
     story_close(&story);
+}
+
+// What a chain asks most often. Parts of a thread hardly overlap, but some are long.
+TEST(parts_that_overlap_a_span)
+{
+    struct trace trace = {.thread_count = 2};
+    struct work work;
+    uint32_t dice = 12345;
+    work_init(&work, &trace);
+    for (int i = 0; i < 1000; i++) {
+        dice = dice * 1664525 + 1013904223;
+        int64_t begin = i * 10 + (dice >> 16) % 7;
+        parts_add(&work, i % 2, begin, begin + (i % 37 ? 5 : 400), CAUSE_IDLE, SPLIT_BLOCKED);
+    }
+    parts_sort(&work);
+    for (int i = 0; i < 500; i++) {
+        dice = dice * 1664525 + 1013904223;
+        int64_t begin = (dice >> 8) % 10500, end = begin + 1 + (dice >> 24) % 60;
+        uint32_t thread = dice >> 7 & 1, last, first = parts_range(&work, thread, begin, end, &last);
+        for (uint32_t k = work.part_first[thread]; k < work.part_first[thread + 1]; k++)
+            CHECK((k >= first && k < last) || !parts_overlap(begin, end, work.parts[k].begin, work.parts[k].end));
+        CHECK(first == last || parts_overlap(begin, end, work.parts[first].begin, work.parts[first].end)); // and none before them
+    }
+    work_free(&work);
 }

@@ -47,6 +47,7 @@ void work_free(struct work *work)
 {
     free(work->parts);
     free(work->part_first);
+    free(work->part_reach);
     free(work->hops);
     free(work->taken);
     free(work->owner_samples);
@@ -80,17 +81,30 @@ static int parts_by_begin(const void *left, const void *right)
     return (a->cause > b->cause) - (a->cause < b->cause);
 }
 
+static void parts_find_reach(struct work *work, uint32_t first, uint32_t last)
+{
+    int64_t reach = INT64_MIN;
+    for (uint32_t i = first; i < last; i++) {
+        reach = work->parts[i].end > reach ? work->parts[i].end : reach;
+        work->part_reach[i] = reach;
+    }
+}
+
 void parts_sort(struct work *work)
 {
     size_t threads = work->trace->thread_count;
     free(work->part_first);
+    free(work->part_reach);
     work->part_first = xcalloc(threads + 1, sizeof *work->part_first);
+    work->part_reach = xcalloc(work->part_count + 1, sizeof *work->part_reach);
     work->parts = trace_group(work->parts, work->part_count, sizeof *work->parts,
                               offsetof(struct part, thread), threads, work->part_first);
     work->part_capacity = work->part_count;
-    for (size_t i = 0; i < threads; i++)
+    for (size_t i = 0; i < threads; i++) {
         trace_sort(work->parts + work->part_first[i], work->part_first[i + 1] - work->part_first[i],
                    sizeof *work->parts, parts_by_begin);
+        parts_find_reach(work, work->part_first[i], work->part_first[i + 1]);
+    }
 }
 
 uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end,
@@ -104,7 +118,8 @@ uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, in
     *ret_last = low;
     while (*ret_last < last && work->parts[*ret_last].begin < end)
         (*ret_last)++;
-    return low - first > BACK_MAX ? low - BACK_MAX : first;
+    first = low - first > BACK_MAX ? low - BACK_MAX : first;
+    return (uint32_t)search_between(middle, first, low, work->part_reach[middle] > begin);
 }
 
 int64_t parts_overlap(int64_t a_begin, int64_t a_end, int64_t b_begin, int64_t b_end)

@@ -77,6 +77,7 @@ struct work {
     struct part *parts;
     size_t part_count, part_capacity;
     uint32_t *part_first; // [thread_count + 1], after parts_sort
+    int64_t *part_reach;  // of each part: the latest end of its thread's up to it; likewise
     struct part_hop *hops;
     size_t hop_count, hop_capacity;
     uint8_t *taken;          // of each gap: part of a longer story already
@@ -92,7 +93,7 @@ void work_init(struct work *work, struct trace *trace);
 void work_free(struct work *work);
 struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_t end,
                        enum cause cause, enum part_split split);
-void parts_sort(struct work *work); // by thread and begin; fills part_first
+void parts_sort(struct work *work); // by thread and begin; fills part_first and part_reach
 // Parts of the thread that may overlap [begin, end): *ret_last is one behind the last.
 uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end,
                      uint32_t *ret_last);
