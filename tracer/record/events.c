@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "common/clock.h"
 #include "tracer/record/recorder.h"
 #include "tracer/record/task_proc.h"
 
@@ -92,7 +93,7 @@ static void event_gap_look_up(struct recorder *recorder, struct task_thread *thr
 static const char *event_gap_target(struct recorder *recorder, const struct ug_gap *gap, struct event_gap_rows *rows)
 {
     const char *target = files_target(recorder->files, gap->task.tgid, gap->syscall_nr, gap->syscall_args[0],
-                                      (int64_t)gap->in_ns);
+                                      (int64_t)gap->in_ns, clock_monotonic_ns());
     if (target && *target == '/') // the next one of its descriptor may be another file
         recorder_fleeting(recorder, gap->in_ns);
     uint32_t peer = target && !rows->owner ? files_peer(recorder->files, gap->task.tgid, gap->syscall_args[0]) : 0;

@@ -18,7 +18,7 @@
 
 enum {
     FILES_CACHE = 512,             // (process, descriptor), by hash; a newer one takes an older one's place
-    FILES_KEEP_NS = 20000000,      // a descriptor may be closed and opened again at any time: a round of the recorder
+    FILES_KEEP_NS = 20000000,      // a descriptor may be closed and opened again at any time: a short round of the recorder
     FILES_SOCKETS_NS = 1000000000, // the table of connections is read at most this often
     FILES_TABLE_MAX = 1 << 20,     // bytes of /proc/PID/net/tcp: some 7,000 connections; the rest have no peer
     FILES_OWNERS = 64,             // sockets whose process is known, by hash
@@ -42,7 +42,7 @@ struct files_connection {
 struct files_entry {
     uint32_t tgid;
     uint64_t fd;
-    int64_t at_ns;
+    int64_t at_ns, asked_ns; // of what happened, and when /proc was asked
     uint32_t peer; // process; 0: none
     char *text;    // NULL: not known
 };
@@ -256,15 +256,16 @@ uint32_t files_peer(const struct files *files, uint32_t tgid, uint64_t arg0)
     return entry->tgid == tgid && entry->fd == arg0 ? entry->peer : 0;
 }
 
-const char *files_target(struct files *files, uint32_t tgid, int64_t syscall_nr, uint64_t arg0, int64_t now_ns)
+const char *files_target(struct files *files, uint32_t tgid, int64_t syscall_nr, uint64_t arg0, int64_t at_ns, int64_t now_ns)
 {
     if (arg0 > INT32_MAX || !files_takes_descriptor(syscall_nr))
         return NULL;
     struct files_entry *entry = files_entry(files, tgid, arg0);
-    if (entry->tgid == tgid && entry->fd == arg0 && now_ns - entry->at_ns < FILES_KEEP_NS)
+    bool fresh = at_ns - entry->at_ns < FILES_KEEP_NS || now_ns - entry->asked_ns < FILES_KEEP_NS; // the waits of a round come at once
+    if (entry->tgid == tgid && entry->fd == arg0 && fresh)
         return entry->text;
     free(entry->text);
-    *entry = (struct files_entry){.tgid = tgid, .fd = arg0, .at_ns = now_ns};
-    entry->text = files_describe(files, tgid, arg0, now_ns, &entry->peer);
+    *entry = (struct files_entry){.tgid = tgid, .fd = arg0, .at_ns = at_ns, .asked_ns = now_ns};
+    entry->text = files_describe(files, tgid, arg0, at_ns, &entry->peer);
     return entry->text;
 }
