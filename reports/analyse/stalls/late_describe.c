@@ -63,8 +63,8 @@ static const char *late_advice(const struct ranks *ranks, const struct late_rank
         return arena_print(arena, "compare the GPU of %s with the others': clocks and throttling (nvidia-smi -q -d CLOCK,PERFORMANCE), who else "
                                   "uses it, and whether its input is larger", name);
     if (straggler->function)
-        return arena_print(arena, "look at %s, which takes %s longer than the other ranks: spread its input evenly, or take it out of "
-                                  "the step", straggler->function, name);
+        return arena_print(arena, "look at %s, which takes %s longer than the other ranks: %s, or take it out of the step", straggler->function, name,
+                           ranks->messages ? "divide stages and input evenly" : "spread its input evenly");
     if (straggler->messages)
         return arena_print(arena, "look at the link of %s and at who else uses it: outside of collectives it does no more than the other ranks", name);
     return arena_print(arena, "look at what %s does between its collectives that the other ranks do not", name);
@@ -125,7 +125,7 @@ void late_describe(const struct ranks *ranks, const struct work *work, const str
     };
     if (straggler->culprit != TRACE_NONE && straggler->culprit != row->thread) {
         ret_stall->chain[0] = (struct stall_link){describe_task(trace, ranks->rows[straggler->waiter].thread),
-                                                  describe_task(trace, row->thread), "collective"};
+                                                  describe_task(trace, row->thread), ranks->messages ? "message" : "collective"};
         ret_stall->chain[1] = (struct stall_link){describe_task(trace, row->thread), describe_task(trace, straggler->culprit),
                                                   stall_causes(&(size_t){0})[straggler->cause].id};
         ret_stall->chain_count = 2;

@@ -4,6 +4,8 @@
 // waited for is set against the others' mean, and a rank is named when the mean over the blocks is several of its standard errors.
 // What others took from a rank's thread, by turns on its CPU, is no fault of the rank's, unless neighbours that are there all the time
 // took most of it. One cause of its own that explains its lateness, such as a disk, is evidence enough, however seldom it strikes.
+// Where ranks are stages of a pipeline, or in groups (ranks_work.c), what is compared so is not for how long a rank was waited for, but how long it
+// did something else than communicate, with those in the middle of the others: one stage that has less to do makes no late ones of all the rest.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +27,9 @@ struct late_row { // of a rank
     struct trace_window *spans;
     uint32_t *waiters; // of each span the row that waited first
     size_t span_count, waiter_count;
-    double late[LATE_BLOCKS], taken[LATE_BLOCKS]; // waited for; of it by turns of others on its CPU
-    double late_ns;
+    double late[LATE_BLOCKS], taken[LATE_BLOCKS]; // waited for, or by_work: worked; of it by turns of others on its CPU
+    double late_ns; // of spans
+    double worked;  // by_work: late, of all blocks
 };
 
 struct late_turns { // of a process, on the CPU that a rank waited for
@@ -133,31 +136,136 @@ static void late_blocks(struct late_search *search, size_t index)
     }
 }
 
-// How many standard errors a rank is waited for longer than the others in the mean. own: without what neighbours took.
+// What no wait on the host tells: the time on the CPU in calls that communicate, and waits below the threshold. Stages differ in the number of those.
+static void late_calls(const struct late_search *search, uint32_t index, double *held)
+{
+    const struct trace *trace = search->ranks->trace;
+    const struct trace_thread *thread = &trace->threads[index];
+    for (uint32_t i = trace_sample_from(trace, index, search->begin);
+         i < thread->sample_first + thread->sample_count && trace->samples[i].at < search->end; i++) {
+        const struct trace_sample *sample = &trace->samples[i];
+        struct marks marks = marks_join(trace_marks(trace, sample->user), trace_marks(trace, sample->python));
+        if (marks_has(marks, MARK_COLLECTIVE) && !marks_has(marks, MARK_MPI)) // in MPI it is a wait
+            held[late_block(search, sample->at)] += (double)trace->tick_ns;
+    }
+    for (size_t i = 0; i < trace->short_count; i++) {
+        const struct trace_gap *gap = &trace->shorts[i];
+        if (gap->thread == index && gap->out >= search->begin && gap->in <= search->end && ranks_waits(trace, gap))
+            held[late_block(search, gap->out)] += (double)trace->short_ns;
+    }
+}
+
+// How long the rank did anything but communicate, block by block, and how long of that it waited for a CPU.
+static void late_work(struct late_search *search, size_t index)
+{
+    const struct ranks *ranks = search->ranks;
+    const struct rank_row *rank = &ranks->rows[index];
+    struct late_row *row = &search->rows[index];
+    double length = (double)(search->end - search->begin) / LATE_BLOCKS, held[LATE_BLOCKS] = {0};
+    for (size_t i = rank->held_first; i < rank->held_first + rank->held_count; i++) {
+        const struct trace_window *one = &ranks->held[i];
+        int64_t begin = one->begin > search->begin ? one->begin : search->begin, end = one->end < search->end ? one->end : search->end;
+        if (begin < end)
+            late_spread(search, begin, end, rank->held_times, held);
+    }
+    if (!ranks->nccl)
+        late_calls(search, rank->thread, held);
+    for (int b = 0; b < LATE_BLOCKS; b++) {
+        int64_t from = search->begin + (int64_t)(length * b), to = search->begin + (int64_t)(length * (b + 1));
+        row->late[b] = length - held[b];
+        row->taken[b] = (double)late_queued(search, index, from, to, NULL);
+        row->worked += row->late[b];
+    }
+}
+
+static bool late_told(const struct late_search *search, size_t index)
+{
+    return !search->ranks->by_work || search->ranks->rows[index].told;
+}
+
+static int late_by_work(const void *left, const void *right, void *rows)
+{
+    const uint32_t *a = left, *b = right;
+    const struct late_row *of = rows;
+    if (of[*a].worked != of[*b].worked)
+        return of[*a].worked < of[*b].worked ? -1 : 1;
+    return (*a > *b) - (*a < *b);
+}
+
+// With whom a rank is compared: all others; by_work, the one in the middle of them, or the two.
+static size_t late_others(const struct late_search *search, size_t index, uint32_t *ret_rows)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < search->ranks->row_count; i++)
+        if (i != index && late_told(search, i))
+            ret_rows[count++] = (uint32_t)i;
+    if (!search->ranks->by_work || count < 3)
+        return count;
+    size_t few = count % 2 ? 1 : 2;
+    qsort_r(ret_rows, count, sizeof *ret_rows, late_by_work, search->rows);
+    memmove(ret_rows, ret_rows + (count - 1) / 2, few * sizeof *ret_rows);
+    return few;
+}
+
+static double late_of(const struct late_search *search, size_t index, int block, bool own)
+{
+    const struct late_row *row = &search->rows[index];
+    double one = row->late[block] - (own ? row->taken[block] : 0);
+    return one > 0 ? one : 0;
+}
+
+// How many standard errors a rank is waited for, or works, longer than the others in the mean. own: without what neighbours took.
 static double late_test(const struct late_search *search, size_t index, bool own, double *ret_excess)
 {
-    size_t count = search->ranks->row_count;
+    uint32_t *rows = xcalloc(search->ranks->row_count, sizeof *rows);
+    size_t count = late_others(search, index, rows);
     double sum = 0, squares = 0;
-    for (int b = 0; b < LATE_BLOCKS; b++) {
-        double mine = 0, others = 0;
-        for (size_t i = 0; i < count; i++) {
-            double one = search->rows[i].late[b] - (own ? search->rows[i].taken[b] : 0);
-            *(i == index ? &mine : &others) += one > 0 ? one : 0;
-        }
-        double more = mine - others / (double)(count - 1);
+    for (int b = 0; b < LATE_BLOCKS && count; b++) {
+        double others = 0;
+        for (size_t i = 0; i < count; i++)
+            others += late_of(search, rows[i], b, own);
+        double more = late_of(search, index, b, own) - others / (double)count;
         sum += more;
         squares += more * more;
     }
+    free(rows);
     double mean = sum / LATE_BLOCKS, variance = squares / LATE_BLOCKS - mean * mean;
     double error = sqrt((variance > 0 ? variance : 0) / (LATE_BLOCKS - 1));
     *ret_excess = sum;
     return sum <= 0 ? 0 : error > 0 ? mean / error : INFINITY;
 }
 
+// The same by_work: how long each of the others communicated while they waited for it, and had nothing else to do.
+static void late_held(const struct late_search *search, struct late_rank *one)
+{
+    const struct ranks *ranks = search->ranks;
+    int64_t most = -1;
+    for (uint32_t row = 0; row < ranks->row_count; row++) {
+        const struct rank_row *other = &ranks->rows[row];
+        size_t at = other->held_first, last = at + other->held_count;
+        int64_t ns = 0;
+        for (size_t i = 0; i < one->span_count && row != one->row; i++) {
+            while (at < last && ranks->held[at].end <= one->spans[i].begin)
+                at++;
+            for (size_t k = at; k < last && ranks->held[k].begin < one->spans[i].end; k++)
+                ns += parts_overlap(ranks->held[k].begin, ranks->held[k].end, one->spans[i].begin, one->spans[i].end);
+        }
+        one->ranks_ns += ns;
+        if (row == one->row || ns <= most)
+            continue;
+        most = ns;
+        one->waiter = row;
+    }
+}
+
 // Who waited most for it, and how long all waited together.
 static void late_waiters(const struct late_search *search, struct late_rank *one)
 {
     const struct ranks *ranks = search->ranks;
+    if (ranks->by_work) {
+        late_held(search, one);
+        return;
+    }
     int64_t *waited = xcalloc(ranks->row_count + 1, sizeof *waited);
     int64_t *until = xcalloc(ranks->row_count + 1, sizeof *until);
     for (size_t i = 0; i < ranks->late_count; i++) {
@@ -227,12 +335,29 @@ static bool late_has_neighbour(const struct late_search *search, size_t index)
     return steady > 0 && steady * 2 >= queued;
 }
 
+// In a pipeline that fills and drains all wait for each rank at times: of the waits for it only as much is its lateness as it works longer, which is
+// their ends. False: that is not worth a line, as the others do not wait for it.
+static bool late_cut(struct late_row *row, double more, double least)
+{
+    double share = row->late_ns > more ? more / row->late_ns : 1;
+    if (row->late_ns < least)
+        return false;
+    for (size_t i = 0; i < row->span_count; i++) {
+        struct trace_window *span = &row->spans[i];
+        span->begin = span->end - (int64_t)(share * (double)(span->end - span->begin));
+    }
+    row->late_ns *= share;
+    return true;
+}
+
 static void late_judge(struct late_search *search, size_t index, struct late_ranks *ret)
 {
     struct late_row *row = &search->rows[index];
     double window = (double)(search->end - search->begin), least = late_share * window, all, own;
+    if (!late_told(search, index))
+        return;
     double errors_all = late_test(search, index, false, &all), errors = late_test(search, index, true, &own);
-    if (all < least)
+    if (all < least || (search->ranks->by_work && !late_cut(row, all, least)))
         return;
     struct late_rank one = {.row = (uint32_t)index, .spans = row->spans, .span_count = row->span_count,
                             .total_ns = (int64_t)row->late_ns, .excess_ns = (int64_t)all, .errors = errors,
@@ -260,6 +385,8 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
     late_spans(&search);
     for (size_t i = 0; i < ranks->row_count; i++)
         late_blocks(&search, i);
+    for (size_t i = 0; i < ranks->row_count && ranks->by_work; i++)
+        late_work(&search, i);
     search.crowded = late_crowded(&search);
     for (size_t i = 0; i < ranks->row_count; i++)
         late_judge(&search, i, ret_late);

@@ -303,11 +303,12 @@ static bool why_is_alike(const struct why *why, const struct late_rank *straggle
 
 // It comes late and does nothing longer than the others: of two ranks what it sends comes late. Of more, a ring hands on to all of them what one
 // link holds up, and lets them go one after the other: who seems to come last, by waits of about the threshold, need not be the one.
+// Of stages that send to each other it is not known for whom one waits: that a rank works longer must be seen in what it does.
 static void why_messages(const struct why *why, struct late_rank *straggler)
 {
-    if (straggler->cause < CAUSE_COUNT || straggler->function || why->ranks->nccl || !why_is_alike(why, straggler))
+    if (straggler->cause < CAUSE_COUNT || straggler->function || why->ranks->nccl || (!why->ranks->by_work && !why_is_alike(why, straggler)))
         return;
-    straggler->messages = why->ranks->row_count == 2;
+    straggler->messages = why->ranks->row_count == 2 && !why->ranks->by_work;
     straggler->unfounded = !straggler->messages;
 }
 

@@ -233,6 +233,8 @@ static const struct marks_row marks_user[] = {
     {MARK_COLLECTIVE, "c10d::ProcessGroup* c10d::Reducer* c10d::Work* c10d::verify_params* c10d::sync* c10d::broadcast* c10d::ops* "
                       "gloo::* MPI_* PMPI_* ompi_* opal_progress* MPIR_* MPIDI_* horovod::*"},
     {MARK_MPI, "MPI_* PMPI_* opal_progress* MPIR_* MPIDI_*"},
+    {MARK_MESSAGE, "c10d::ProcessGroupGloo::SendWork* c10d::ProcessGroupGloo::RecvWork* MPI_Send* MPI_Ssend* MPI_Rsend* MPI_Recv* "
+                   "MPI_Probe* MPI_Mprobe* MPI_Mrecv* MPI_Wait* PMPI_Send* PMPI_Ssend* PMPI_Rsend* PMPI_Recv* PMPI_Probe* PMPI_Mprobe* PMPI_Mrecv* PMPI_Wait*"},
     {MARK_STORE, "c10d::TCPStore* c10d::PrefixStore* c10d::FileStore* c10d::HashStore* c10d::Store*"},
 };
 
@@ -352,6 +354,8 @@ struct marks marks_of_function(char kind, const char *name, const char *module)
         if (strstr(module, "torch/distributed/distributed_c10d") && strncmp(name, "init_", 5) && strncmp(name, "_new_", 5) &&
             strncmp(name, "new_", 4))
             marks_set(&marks, MARK_COLLECTIVE);
+        if (strstr(module, "torch/distributed/distributed_c10d") && (!strcmp(name, "send") || !strcmp(name, "recv")))
+            marks_set(&marks, MARK_MESSAGE);
         if (strstr(module, "subprocess.py"))
             marks_set(&marks, MARK_SUBPROCESS);
     }

@@ -90,6 +90,7 @@ enum mark {
     MARK_MPI,        // spins in them
     MARK_STORE,      // where ranks meet: no collective
     MARK_READ, // the system call, of whatever file
+    MARK_MESSAGE, // of those what is, or may be, between two ranks only: sends and receives
     MARK_COUNT
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is a rank, and who came last to each collective. On the host a rank has come to a collective when it begins to wait in it:
 // waits of two ranks that overlap, and end next to each other, are of the same one. Who does not wait at all, while another does,
-// comes last; as waits below the threshold are not recorded, it may have come that much before the other's end.
-#include "reports/analyse/stalls/ranks.h"
+// comes last; as waits below the threshold are not recorded, it may have come that much before the other's end. Of a job that waits in sends and
+// receives that does not hold: see ranks_work.c. What NCCL told is in ranks_nccl.c.
+#include "reports/analyse/stalls/ranks_find.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,9 @@ static bool ranks_works(const struct trace *trace, uint32_t process)
     const struct trace_process *row = &trace->processes[process];
     for (size_t i = 0; i < trace->nccl_count; i++)
         if (trace->nccl[i].process == process)
+            return true;
+    for (size_t i = 0; i < trace->send_count; i++)
+        if (trace->sends[i].process == process)
             return true;
     return row->leader != TRACE_NONE && ranks_thread_waits(trace, row->leader);
 }
@@ -155,16 +159,24 @@ static int ranks_by_begin(const void *left, const void *right)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
+// Is the wait for one other rank, as those of a pipeline are?
+static bool ranks_in_message(const struct trace *trace, uint32_t user, uint32_t python)
+{
+    return marks_has(marks_join(trace_marks(trace, user), trace_marks(trace, python)), MARK_MESSAGE);
+}
+
 // MPI spins: ticks that hit it are a wait as well, as long as they follow each other.
-static void ranks_spins(struct ranks *ranks, const struct trace_thread *thread)
+static void ranks_spins(struct ranks *ranks, struct rank_row *row)
 {
     const struct trace *trace = ranks->trace;
+    const struct trace_thread *thread = &trace->threads[row->thread];
     for (uint32_t i = thread->sample_first; i < thread->sample_first + thread->sample_count; i++) {
         const struct trace_sample *sample = &trace->samples[i];
         if (!marks_has(trace_marks(trace, sample->user), MARK_MPI))
             continue;
         vector_push(ranks->waits, ranks->wait_count,
                     (struct trace_window){sample->at - trace->tick_ns / 2, sample->at + trace->tick_ns / 2});
+        row->message_ns += ranks_in_message(trace, sample->user, sample->python) ? trace->tick_ns : 0;
     }
 }
 
@@ -173,11 +185,14 @@ static void ranks_find_waits(struct ranks *ranks, struct rank_row *row)
     const struct trace *trace = ranks->trace;
     const struct trace_thread *thread = &trace->threads[row->thread];
     row->wait_first = ranks->wait_count;
-    for (uint32_t i = thread->gap_first; i < thread->gap_first + thread->gap_count; i++)
-        if (ranks_waits(trace, &trace->gaps[i]))
-            vector_push(ranks->waits, ranks->wait_count,
-                        (struct trace_window){trace->gaps[i].out, trace->gaps[i].waking});
-    ranks_spins(ranks, thread);
+    for (uint32_t i = thread->gap_first; i < thread->gap_first + thread->gap_count; i++) {
+        const struct trace_gap *gap = &trace->gaps[i];
+        if (!ranks_waits(trace, gap))
+            continue;
+        vector_push(ranks->waits, ranks->wait_count, (struct trace_window){gap->out, gap->waking});
+        row->message_ns += ranks_in_message(trace, gap->user, gap->python) ? gap->waking - gap->out : 0;
+    }
+    ranks_spins(ranks, row);
     if (ranks->wait_count == row->wait_first)
         return; // perhaps nobody waited: there is no array
     struct trace_window *waits = ranks->waits + row->wait_first;
@@ -208,7 +223,7 @@ static int64_t ranks_arrival(const struct ranks *ranks, const struct rank_row *r
     return best ? best->begin : end - ranks->trace->threshold_ns;
 }
 
-static void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
+void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
 {
     if (end - begin >= RANKS_LATE_MIN_NS && trace_clip(ranks->trace, &begin, &end))
         vector_push(ranks->lates, ranks->late_count,
@@ -221,15 +236,13 @@ static bool ranks_same_node(const struct ranks *ranks, size_t row, size_t other)
     return processes[ranks->rows[row].process].node == processes[ranks->rows[other].process].node;
 }
 
-// Did `last` come later than another rank, at these times? On two nodes that is so beyond twice what their clocks are known within.
-static bool ranks_surely_later(const struct ranks *ranks, size_t last, int64_t last_ns, size_t other, int64_t other_ns)
+bool ranks_surely_later(const struct ranks *ranks, size_t last, int64_t last_ns, size_t other, int64_t other_ns)
 {
     int64_t residual = trace_residual_ns(ranks->trace, ranks->rows[last].process, ranks->rows[other].process);
     return residual == 0 || (residual > 0 && last_ns - other_ns >= 2 * residual);
 }
 
-// Is another rank's arrival looked at for one that waits? own: only those of its node are.
-static bool ranks_compares(const struct ranks *ranks, size_t waiter, size_t other, bool own)
+bool ranks_compares(const struct ranks *ranks, size_t waiter, size_t other, bool own)
 {
     int64_t residual = trace_residual_ns(ranks->trace, ranks->rows[waiter].process, ranks->rows[other].process);
     return other != waiter && (own ? ranks_same_node(ranks, waiter, other) : residual >= 0);
@@ -281,107 +294,41 @@ static void ranks_late(struct ranks *ranks, size_t waiter, const struct trace_wi
     }
 }
 
-// ---- NCCL ----
-
-struct ranks_came {
-    int64_t communicator, sequence, at;
-    uint32_t row;
-};
-
-static int ranks_by_collective(const void *left, const void *right)
-{
-    const struct ranks_came *a = left, *b = right;
-    if (a->communicator != b->communicator)
-        return a->communicator < b->communicator ? -1 : 1;
-    if (a->sequence != b->sequence)
-        return a->sequence < b->sequence ? -1 : 1;
-    if (a->at != b->at)
-        return a->at < b->at ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
-}
-
-// Of [begin, end) what the waiter's GPU had nothing else to do in.
-static void ranks_put_exposed(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
-{
-    const struct trace *trace = ranks->trace;
-    const struct trace_busy *busy = &trace->busy[ranks->rows[waiter].process];
-    for (size_t i = search_first(middle, busy->count, busy->spans[middle].end > begin);
-         i < busy->count && busy->spans[i].begin < end; i++) {
-        ranks_put_late(ranks, begin, busy->spans[i].begin, waiter, last);
-        begin = busy->spans[i].end > begin ? busy->spans[i].end : begin;
-    }
-    ranks_put_late(ranks, begin, end, waiter, last);
-}
-
-// The last one to a collective for whom `waiter` waited, as far as clocks tell; NULL: nobody. All are in the order of arrival.
-static const struct ranks_came *ranks_last_of(const struct ranks *ranks, const struct ranks_came *first, const struct ranks_came *waiter,
-                                              const struct ranks_came *last, bool own)
-{
-    if (ranks->trace->node_count < 2)
-        return last;
-    const struct ranks_came *end = last;
-    while (last > waiter && !ranks_compares(ranks, waiter->row, last->row, own))
-        last--;
-    if (last == waiter)
-        return NULL;
-    for (const struct ranks_came *other = last - 1; other >= first && !own; other--)
-        if ((other == waiter || ranks_compares(ranks, waiter->row, other->row, own)) &&
-            !ranks_surely_later(ranks, last->row, last->at, other->row, other->at))
-            return ranks_last_of(ranks, first, waiter, end, true);
-    return last;
-}
-
-static void ranks_of_nccl(struct ranks *ranks)
-{
-    const struct trace *trace = ranks->trace;
-    uint32_t *row_of = xcalloc(trace->process_count + 1, sizeof *row_of);
-    struct ranks_came *came = xcalloc(trace->nccl_count + 1, sizeof *came);
-    size_t count = 0;
-    memset(row_of, 0xff, (trace->process_count + 1) * sizeof *row_of);
-    for (size_t i = 0; i < ranks->row_count; i++)
-        row_of[ranks->rows[i].process] = (uint32_t)i;
-    // When kernels began is told of every rank or of none: else the calls are compared on every rank.
-    bool kernels = true;
-    for (size_t i = 0; i < trace->nccl_count; i++)
-        kernels &= trace->nccl[i].kernel_begin > 0 || row_of[trace->nccl[i].process] == TRACE_NONE;
-    for (size_t i = 0; i < trace->nccl_count; i++) {
-        const struct trace_nccl *op = &trace->nccl[i];
-        if (row_of[op->process] != TRACE_NONE)
-            came[count++] = (struct ranks_came){op->communicator, op->sequence, kernels ? op->kernel_begin : op->enqueued,
-                                                row_of[op->process]};
-    }
-    qsort(came, count, sizeof *came, ranks_by_collective);
-    for (size_t first = 0, end; first < count; first = end) {
-        bool once = true;
-        for (end = first; end < count && came[end].communicator == came[first].communicator &&
-                          came[end].sequence == came[first].sequence;
-             end++)
-            for (size_t i = first; i < end; i++)
-                once &= came[i].row != came[end].row; // numbers of a rank repeat: they tell nothing
-        if (end - first < 2 || !once)
-            continue;
-        const struct ranks_came *last = &came[end - 1];
-        ranks->nccl = true;
-        if (!ranks->first_end || last->at < ranks->first_end)
-            ranks->first_end = last->at;
-        if (last->at > ranks->last_end)
-            ranks->last_end = last->at;
-        for (size_t i = first; i < end - 1; i++) {
-            const struct ranks_came *one = ranks_last_of(ranks, &came[first], &came[i], last, false);
-            if (one)
-                ranks_put_exposed(ranks, came[i].at, one->at, came[i].row, one->row);
-        }
-    }
-    free(row_of);
-    free(came);
-}
-
 static int ranks_by_late(const void *left, const void *right)
 {
     const struct rank_late *a = left, *b = right;
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
     return (a->waiter > b->waiter) - (a->waiter < b->waiter);
+}
+
+// Does a rank wait in sends and receives for as much of the window as a late one must cost?
+static bool ranks_send(const struct ranks *ranks)
+{
+    enum { SEND_SHARE = 100 };
+    bool send = false;
+    for (size_t i = 0; i < ranks->row_count; i++)
+        send |= ranks->rows[i].message_ns > 0 && ranks->rows[i].message_ns >= ranks->trace->window_ns / SEND_SHARE;
+    return send;
+}
+
+static void ranks_of_waits(struct ranks *ranks)
+{
+    ranks->messages = ranks->by_work = ranks_send(ranks);
+    for (size_t i = 0; i < ranks->row_count; i++) {
+        const struct rank_row *row = &ranks->rows[i];
+        if (!row->wait_count)
+            continue;
+        const struct trace_window *waits = ranks->waits + row->wait_first;
+        if (!ranks->first_end || waits[0].end < ranks->first_end)
+            ranks->first_end = waits[0].end;
+        if (waits[row->wait_count - 1].end > ranks->last_end)
+            ranks->last_end = waits[row->wait_count - 1].end;
+        for (size_t k = 0; k < row->wait_count && !ranks->by_work; k++)
+            ranks_late(ranks, i, &waits[k], false);
+    }
+    if (ranks->by_work)
+        ranks_work_of_waits(ranks);
 }
 
 void ranks_find(const struct trace *trace, struct ranks *ret_ranks)
@@ -393,18 +340,8 @@ void ranks_find(const struct trace *trace, struct ranks *ret_ranks)
     if (ret_ranks->row_count < 2)
         return;
     ranks_of_nccl(ret_ranks);
-    for (size_t i = 0; i < ret_ranks->row_count && !ret_ranks->nccl; i++) {
-        const struct rank_row *row = &ret_ranks->rows[i];
-        if (!row->wait_count)
-            continue;
-        const struct trace_window *waits = ret_ranks->waits + row->wait_first;
-        if (!ret_ranks->first_end || waits[0].end < ret_ranks->first_end)
-            ret_ranks->first_end = waits[0].end;
-        if (waits[row->wait_count - 1].end > ret_ranks->last_end)
-            ret_ranks->last_end = waits[row->wait_count - 1].end;
-        for (size_t k = 0; k < row->wait_count; k++)
-            ranks_late(ret_ranks, i, &waits[k], false);
-    }
+    if (!ret_ranks->nccl)
+        ranks_of_waits(ret_ranks);
     if (ret_ranks->late_count)
         qsort(ret_ranks->lates, ret_ranks->late_count, sizeof *ret_ranks->lates, ranks_by_late);
 }
@@ -453,5 +390,6 @@ void ranks_free(struct ranks *ranks)
     free(ranks->rows);
     free(ranks->waits);
     free(ranks->lates);
+    free(ranks->held);
     *ranks = (struct ranks){0};
 }

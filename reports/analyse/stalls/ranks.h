@@ -16,11 +16,16 @@ enum {
 
 struct rank_row {
     uint32_t process, thread; // thread: its main one
-    int32_t rank;             // -1: not known
+    int32_t rank; // -1: not known
     size_t wait_first, wait_count;
+    int64_t message_ns; // of its waits on the host, in sends and receives
+    // by_work:
+    bool told; // what it does in communications is
+    size_t held_first, held_count;
+    double held_times; // as some of those were lost, what is known stands for so many times as much
 };
 
-// A rank waited in a collective for the last one to come.
+// A rank waited in a communication for another one to come.
 struct rank_late {
     int64_t begin, end;
     uint32_t waiter, last; // rows
@@ -37,6 +42,11 @@ struct ranks {
     int64_t first_end; // when all had come to the first collective; 0: there was none
     int64_t last_end;  // the end of the last one, as far as it is known
     bool nccl;         // arrivals are NCCL's
+    // Ranks send to each other, or are in groups of some: who is waited for need not be who is late, and their work is compared.
+    bool by_work;
+    bool messages;             // by_work as they send to each other, like the stages of a pipeline
+    struct trace_window *held; // by_work: in communications with nothing else to do, a row's side by side, by begin, without overlaps
+    size_t held_count;
 };
 
 void ranks_find(const struct trace *trace, struct ranks *ret_ranks);
@@ -45,7 +55,7 @@ void ranks_free(struct ranks *ranks);
 // straggler held up.
 struct late_ranks;
 void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragglers, struct work *work);
-// Is this stay off the CPU a wait in a collective?
+// Is this stay off the CPU a wait in a collective, a send or a receive?
 bool ranks_waits(const struct trace *trace, const struct trace_gap *gap);
 
 // A rank that the others wait for more than chance explains.
@@ -53,8 +63,8 @@ struct late_rank {
     uint32_t row;
     struct trace_window *spans; // in which somebody waited for it, without overlaps, by begin
     size_t span_count;
-    int64_t total_ns;  // of spans
-    int64_t excess_ns; // beyond what a rank of the others was waited for in the mean
+    int64_t total_ns;  // of spans; by_work these are the ends of waits, as long together as it worked longer
+    int64_t excess_ns; // beyond what a rank of the others was waited for in the mean; by_work: worked in the middle
     int64_t ranks_ns;  // of all that waited, together
     double errors;     // excess over its standard error, which the blocks of the window showed
     uint32_t waiter;   // row that waited most

@@ -115,7 +115,7 @@ static void trace_add_kernel(struct trace *trace, struct map *map, uint32_t proc
     trace->kernels[*at].ns += ns;
 }
 
-// Where there are collectives of NCCL on several ranks: all work of their GPUs but that of NCCL, next to each other as one.
+// Where there are communications of NCCL on several ranks: all work of their GPUs but that of NCCL, next to each other as one.
 static int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
 {
     enum { JOIN_NS = 5000 };
@@ -161,6 +161,8 @@ int trace_load_ranks(struct trace *trace, struct store *store, struct error *err
     bool several = false;
     for (size_t i = 1; i < trace->nccl_count; i++)
         several |= trace->nccl[i].process != trace->nccl[0].process;
+    for (size_t i = 1; i < trace->send_count; i++)
+        several |= trace->sends[i].process != trace->sends[0].process;
     if (!rc && several)
         rc = trace_load_busy(trace, store, &processes, err);
     free(processes.index);

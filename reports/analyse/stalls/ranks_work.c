@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are stages of a pipeline, or in groups of some of them. There a rank that is waited for may itself wait for the one that is late, and
+// while a pipeline fills and drains all wait in turns, also in a clean run: who is late is told by what it does that is no communication
+// (late_ranks.c). Here are the times in which a rank communicates and has nothing else to do, and of the others' waits those that are its doing: in
+// which it works. While it waits, it is the doing of whom it waits for, and so on. Where that leads into a transfer, or to somebody who was not
+// recorded, it is nobody's.
+#include "reports/analyse/stalls/ranks_find.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
+#include "common/strings.h"
+
+enum {
+    WORK_DEPTH_MAX = 64, // ranks, each of which waits for the next: more than a pipeline has stages
+    WORK_LOOKS_MAX = 256 // at waits of others, a wait in the mean. In a damaged store they go round in circles
+};
+
+struct work_wait { // of a row, without overlaps
+    int64_t begin, end;
+    uint32_t last;
+};
+
+struct work_chain {
+    struct ranks *ranks;
+    struct work_wait *waits; // a row's side by side, by begin
+    size_t wait_count;
+    size_t *first; // [row_count + 1]
+    size_t looks;  // that are left
+};
+
+// ---- what holds a rank up ----
+
+// The next piece of [*begin, end) in which the GPU has nothing to do; false: none is left. *at: of its spans, the first that may count.
+static bool work_idle(const struct trace_busy *busy, size_t *at, int64_t *begin, int64_t end, struct trace_window *ret_piece)
+{
+    for (; *at < busy->count && busy->spans[*at].begin < end && *begin < end; (*at)++) {
+        int64_t from = *begin;
+        const struct trace_window *span = &busy->spans[*at];
+        *begin = span->end > from ? span->end : from;
+        if (span->begin <= from)
+            continue;
+        *ret_piece = (struct trace_window){from, span->begin};
+        return true;
+    }
+    *ret_piece = (struct trace_window){*begin, end};
+    *begin = *begin < end ? end : *begin;
+    return ret_piece->begin < end;
+}
+
+static size_t work_idle_from(const struct trace_busy *busy, int64_t begin)
+{
+    return search_first(middle, busy->count, busy->spans[middle].end > begin);
+}
+
+// All communications of a row, by begin.
+static void work_hold(struct ranks *ranks, const struct ranks_wait *waits, size_t count, const struct trace_busy *busy)
+{
+    struct rank_row *row = &ranks->rows[waits[0].row];
+    row->held_first = ranks->held_count;
+    for (size_t i = 0; i < count;) {
+        int64_t begin = waits[i].begin, end = waits[i].end;
+        for (i++; i < count && waits[i].begin <= end; i++)
+            end = waits[i].end > end ? waits[i].end : end;
+        size_t at = work_idle_from(busy, begin);
+        struct trace_window piece;
+        while (work_idle(busy, &at, &begin, end, &piece))
+            vector_push(ranks->held, ranks->held_count, piece);
+    }
+    row->held_count = ranks->held_count - row->held_first;
+}
+
+static void work_put(struct work_chain *chain, int64_t begin, int64_t end, uint32_t last, const struct trace_busy *busy)
+{
+    size_t at = work_idle_from(busy, begin);
+    struct trace_window piece;
+    while (work_idle(busy, &at, &begin, end, &piece))
+        vector_push(chain->waits, chain->wait_count, (struct work_wait){piece.begin, piece.end, last});
+}
+
+// For whom a row waits when. Of several at a time it is the one who comes last.
+static void work_waits(struct work_chain *chain, const struct ranks_wait *waits, size_t count, const struct trace_busy *busy)
+{
+    const struct ranks_wait *now = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct ranks_wait *next = &waits[i];
+        if (next->came <= next->begin || (now && next->came <= now->came))
+            continue;
+        if (now)
+            work_put(chain, now->begin, next->begin < now->came ? next->begin : now->came, now->last, busy);
+        now = next;
+    }
+    if (now)
+        work_put(chain, now->begin, now->came, now->last, busy);
+}
+
+// ---- whose doing it is ----
+
+// Of [begin, end), in which `waiter` waits for the row, what that one works in.
+static void work_own(struct ranks *ranks, uint32_t waiter, uint32_t row, int64_t begin, int64_t end)
+{
+    const struct rank_row *one = &ranks->rows[row];
+    size_t last = one->held_first + one->held_count;
+    for (size_t i = search_between(middle, one->held_first, last, ranks->held[middle].end > begin);
+         i < last && ranks->held[i].begin < end; i++) {
+        ranks_put_late(ranks, begin, ranks->held[i].begin, waiter, row);
+        begin = ranks->held[i].end;
+    }
+    ranks_put_late(ranks, begin, end, waiter, row);
+}
+
+static void work_blame(struct work_chain *chain, uint32_t waiter, uint32_t row, int64_t begin, int64_t end, int depth)
+{
+    size_t last = chain->first[row + 1];
+    for (size_t i = search_between(middle, chain->first[row], last, chain->waits[middle].end > begin);
+         i < last && chain->waits[i].begin < end && chain->looks; i++) {
+        const struct work_wait *one = &chain->waits[i];
+        int64_t from = one->begin > begin ? one->begin : begin, to = one->end < end ? one->end : end;
+        chain->looks--;
+        work_own(chain->ranks, waiter, row, begin, from);
+        if (one->last != waiter && depth < WORK_DEPTH_MAX)
+            work_blame(chain, waiter, one->last, from, to, depth + 1);
+        begin = to;
+    }
+    if (chain->looks)
+        work_own(chain->ranks, waiter, row, begin, end);
+}
+
+static int work_by_row(const void *left, const void *right)
+{
+    const struct ranks_wait *a = left, *b = right;
+    if (a->row != b->row)
+        return a->row < b->row ? -1 : 1;
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    return (a->came > b->came) - (a->came < b->came);
+}
+
+void ranks_work_of(struct ranks *ranks, struct ranks_wait *waits, size_t count, bool gpus)
+{
+    static const struct trace_busy no_gpu = {0};
+    struct work_chain chain = {.ranks = ranks, .first = xcalloc(ranks->row_count + 1, sizeof *chain.first)};
+    size_t at = 0;
+    if (count)
+        qsort(waits, count, sizeof *waits, work_by_row);
+    for (size_t row = 0; row < ranks->row_count; row++) {
+        size_t first = at;
+        chain.first[row] = chain.wait_count;
+        while (at < count && waits[at].row == row)
+            at++;
+        if (at == first)
+            continue;
+        const struct trace_busy *busy = gpus ? &ranks->trace->busy[ranks->rows[row].process] : &no_gpu;
+        work_hold(ranks, waits + first, at - first, busy);
+        work_waits(&chain, waits + first, at - first, busy);
+    }
+    chain.first[ranks->row_count] = chain.wait_count;
+    chain.looks = WORK_LOOKS_MAX * chain.wait_count;
+    for (uint32_t row = 0; row < ranks->row_count; row++)
+        for (size_t i = chain.first[row]; i < chain.first[row + 1]; i++)
+            work_blame(&chain, row, chain.waits[i].last, chain.waits[i].begin, chain.waits[i].end, 0);
+    free(chain.waits);
+    free(chain.first);
+}
+
+// ---- on the host ----
+
+static int work_by_begin(const void *left, const void *right)
+{
+    const struct ranks_wait *a = left, *b = right;
+    return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+static bool work_clocks_known(const struct ranks *ranks)
+{
+    for (size_t i = 1; i < ranks->row_count; i++)
+        if (trace_residual_ns(ranks->trace, ranks->rows[0].process, ranks->rows[i].process) < 0)
+            return false;
+    return true;
+}
+
+// Somebody waits in all of [begin, end), and in each part of it that is for who works there.
+static void work_shared(struct ranks *ranks, const struct ranks_wait *waits, size_t count)
+{
+    for (size_t i = 0; i < count;) {
+        int64_t begin = waits[i].begin, end = waits[i].end;
+        uint32_t first = waits[i].row, second = TRACE_NONE;
+        for (i++; i < count && waits[i].begin < end; i++) {
+            end = waits[i].end > end ? waits[i].end : end;
+            second = second == TRACE_NONE && waits[i].row != first ? waits[i].row : second;
+        }
+        for (uint32_t row = 0; row < ranks->row_count; row++) {
+            uint32_t waiter = row == first ? second : first;
+            if (waiter != TRACE_NONE)
+                work_own(ranks, waiter, row, begin, end);
+        }
+    }
+}
+
+void ranks_work_of_waits(struct ranks *ranks)
+{
+    struct ranks_wait *waits = xcalloc(ranks->wait_count + 1, sizeof *waits);
+    size_t count = 0;
+    ranks->held = xcalloc(ranks->wait_count + 1, sizeof *ranks->held);
+    ranks->held_count = ranks->wait_count;
+    if (ranks->wait_count)
+        memcpy(ranks->held, ranks->waits, ranks->wait_count * sizeof *ranks->held);
+    for (uint32_t row = 0; row < ranks->row_count; row++) {
+        struct rank_row *one = &ranks->rows[row];
+        one->told = true;
+        one->held_times = 1;
+        one->held_first = one->wait_first;
+        one->held_count = one->wait_count;
+        for (size_t i = one->wait_first; i < one->wait_first + one->wait_count; i++)
+            waits[count++] = (struct ranks_wait){.begin = ranks->waits[i].begin, .end = ranks->waits[i].end, .row = row};
+    }
+    if (count)
+        qsort(waits, count, sizeof *waits, work_by_begin);
+    if (work_clocks_known(ranks))
+        work_shared(ranks, waits, count);
+    free(waits);
+}
