@@ -529,6 +529,36 @@ TEST(ranks_by_two_functions_of_nccl)
     story_close(&job.story);
 }
 
+// Gradients are added up over eight steps: most of them have no collective, and what rank 1 does longer in each is waited for at the end of all.
+TEST(a_late_rank_whose_steps_have_no_collective_but_each_eighth)
+{
+    enum { ADDED = 8, LONG_MS = ADDED * STEP_MS };
+    for (int nccl = 0; nccl < 2; nccl++) {
+        struct job job;
+        job_open(&job, 2, 2);
+        for (int i = 0; i < STEPS / ADDED; i++) {
+            double at = LONG_MS * i, compute[] = {10 * ADDED, 14 * ADDED};
+            for (int step = 0; step < ADDED; step++) {
+                for (int rank = 0; rank < 2; rank++)
+                    job_runs(&job, rank, at + step * compute[rank] / ADDED + 4 * rank, at + (step + 1) * compute[rank] / ADDED,
+                             "backward@/x/tensor.py:5;main@/x/ddp.py:30");
+                job_runs(&job, 1, at + step * 14, at + step * 14 + 4, "prepare_features@/x/ddp.py:8;main@/x/ddp.py:22");
+            }
+            for (int rank = 0; rank < 2 && nccl; rank++)
+                job_collective(&job, rank, i, at + compute[rank], at + compute[rank] + 0.1);
+            if (!nccl)
+                job_step(&job, 2, at, compute);
+        }
+        const struct stall *top = story_top(&job.story);
+        CHECK_STR(top->cause, "straggler");
+        CHECK_INT(top->rank, 1);
+        CHECK_STR(top->what, "computing in prepare_features (ddp.py)");
+        CHECK_DBL((double)top->late_ns, 32e6, 1.1e6);
+        CHECK_INT(top->count, STEPS / ADDED);
+        story_close(&job.story);
+    }
+}
+
 TEST(a_kernel_that_takes_one_gpu_longer)
 {
     struct job job; // the hosts come at the same time, the kernels of the collectives do not
