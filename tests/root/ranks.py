@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job of two ranks over gloo under torchrun, unchanged and attached to: the rank that comes late is named with what it does,
-computing, waiting for a disk, or held up by an agent that reads its smaps; of a clean run nobody is named. A machine that is busy
+"""Jobs over gloo under torchrun, unchanged and attached to: two ranks that reduce, and a pipeline of four stages. The late one is named with what it does,
+computing, waiting for a disk, or held up by an agent that reads its smaps; of clean runs nobody is. A machine that is busy
 with other things makes ranks late as well: each case has three tries, and what a try must not do is name the wrong rank. Skipped
 without root, capture or a PyTorch with gloo."""
 import json
@@ -32,24 +32,29 @@ def skipped():
 
 
 class Job:
-    def __init__(self, folder):
-        self.folder, self.mode_path = folder, os.path.join(folder, "mode")
-        disk = os.path.join(folder, "shards")
+    def __init__(self, folder, job="ranks_job", ranks=2, disk=True):
+        self.folder, self.mode_path = folder, os.path.join(folder, job)
+        disk = self.shards() if disk else "-"
+        self.disk = disk != "-"
+        self.mode("clean")
+        script = os.path.join(SOURCE, "tests", "root", job + ".py")
+        self.process = subprocess.Popen([PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), script,
+                                         self.mode_path, disk], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                        start_new_session=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+        self.ranks = [self.await_rank(rank) for rank in range(ranks)]
+
+    def shards(self):
+        """A file that can be read past the page cache, or "-"."""
+        path = os.path.join(self.folder, "shards")
         try:
-            with open(disk, "wb") as file:
+            with open(path, "wb") as file:
                 for _ in range(16):
                     file.write(os.urandom(4 << 20))
                 os.fsync(file.fileno())
-            os.close(os.open(disk, os.O_RDONLY | os.O_DIRECT))
+            os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
         except OSError:
-            disk = "-"
-        self.disk = disk != "-"
-        self.mode("clean")
-        script = os.path.join(SOURCE, "tests", "root", "ranks_job.py")
-        self.process = subprocess.Popen([PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script,
-                                         self.mode_path, disk], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                        start_new_session=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
-        self.ranks = [self.await_rank(rank) for rank in range(2)]
+            return "-"
+        return path
 
     def mode(self, mode):
         with open(self.mode_path + ".new", "w", encoding="utf-8") as file:
@@ -115,25 +120,30 @@ def case(job, mode, holds):
     raise AssertionError("%s: not one of %d recordings said so" % (mode, TRIES))
 
 
-def of_rank_1(late):
+def of_rank(late, rank):
     """The rank, when it is the only one."""
-    assert all(stall["culprit"]["rank"] == 1 for stall in late), "the wrong rank is named"
+    assert all(stall["culprit"]["rank"] == rank for stall in late), "the wrong rank is named"
     return late[0] if late else None
 
 
 def is_python(late):
-    stall = of_rank_1(late)
+    stall = of_rank(late, 1)
     return stall and stall["culprit"]["what"] == "computing in prepare_features (ranks_job.py)" and stall["victim"] is None
 
 
 def is_disk(late):
-    stall = of_rank_1(late)
+    stall = of_rank(late, 1)
     return stall and stall["culprit"]["what"] == "reads wait for the disk, in read_shard (ranks_job.py)"
 
 
 def is_agent(late):
-    stall = of_rank_1(late)
+    stall = of_rank(late, 1)
     return stall and "smaps" in stall["culprit"]["what"] and [link["to"]["pid"] for link in stall["chain"]] == [is_agent.rank, is_agent.pid]
+
+
+def is_stage(late):
+    stall = of_rank(late, 2)
+    return stall and stall["culprit"]["what"] == "computing in attend (ranks_pipeline_job.py)"
 
 
 def main():
@@ -156,6 +166,13 @@ def main():
             if agent:
                 agent.kill()
                 agent.wait()
+            job.end()
+    with tempfile.TemporaryDirectory(prefix="upgate-ranks-", dir=BUILD) as folder:
+        job = Job(folder, "ranks_pipeline_job", ranks=4, disk=False)
+        try:
+            case(job, "clean", lambda late: not late)
+            case(job, "attend", is_stage)
+        finally:
             job.end()
     return 0
 
