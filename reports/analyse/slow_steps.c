@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds slow steps and their period. Reads arrays.
+// Finds slow steps and their period, sums up launches, puts that into words. Reads arrays.
 #include "reports/analyse/slow_steps.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/strings.h"
+#include "common/units.h"
 #include "reports/analyse/quantile.h"
 
 enum {
     SLOW_STEPS_TRIED = 64, // distances between so many are taken for periods
     SLOW_STEPS_SPARSE = 8, // of so many steps one is there, at least
+    SLOW_STEPS_LAUNCHES_MIN = 3 // before that nothing is regular
 };
 static const double slow_steps_factor = 2; // what is lost is at least one step
 static const double slow_steps_chance = 0.01;
@@ -50,20 +53,22 @@ int slow_steps_period(const int64_t *idx, int count, int64_t from, int64_t to)
     return (int)best;
 }
 
-struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
-                                  const double *excused, int count)
+// Slow by what is left of them: so long, or longer.
+static struct slow_steps slow_steps_from(const int64_t *idx, const double *durations,
+                                         const double *excused, int count, double limit_ns)
 {
     struct slow_steps result = {
         .of = count,
         .typical_ns = quantile_median(durations, (size_t)count),
         .slow_ns = NAN,
+        .limit_ns = limit_ns,
     };
     size_t room = (size_t)(count > 0 ? count : 1);
     double *slow = xcalloc(room, sizeof *slow);
     int64_t *at = xcalloc(room, sizeof *at);
     for (int i = 0; i < count; i++) {
         double left = durations[i] - (excused ? excused[i] : 0);
-        if (!(left >= slow_steps_factor * result.typical_ns))
+        if (!(left >= limit_ns))
             continue;
         if (result.count < SLOW_STEPS_KEPT)
             result.at[result.count] = idx[i];
@@ -78,4 +83,109 @@ struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
     free(slow);
     free(at);
     return result;
+}
+
+struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
+                                  const double *excused, int count)
+{
+    double typical_ns = quantile_median(durations, (size_t)count);
+    return slow_steps_from(idx, durations, excused, count, slow_steps_factor * typical_ns);
+}
+
+struct slow_steps slow_steps_tail(const int64_t *idx, const double *durations, int count, double p)
+{
+    double *sorted = xcalloc((size_t)count + 1, sizeof *sorted);
+    memcpy(sorted, durations, (size_t)count * sizeof *sorted);
+    quantile_sort(sorted, (size_t)count);
+    double limit_ns = quantile_nearest_rank(sorted, (size_t)count, p);
+    free(sorted);
+    return slow_steps_from(idx, durations, NULL, count, limit_ns);
+}
+
+// --- several launches ----------------------------------------------------------------------------
+
+// The value that three quarters of `launches` share; 0: none.
+static int slow_steps_shared(const double *values, int count, int launches)
+{
+    double middle = quantile_median(values, (size_t)count);
+    int same = 0;
+    for (int i = 0; i < count; i++)
+        same += values[i] == middle;
+    return launches >= SLOW_STEPS_LAUNCHES_MIN && 4 * same >= 3 * launches ? (int)middle : 0;
+}
+
+// Steps that are slow again and again: `steps` of all launches, sorted.
+static void slow_steps_recurrent(const double *steps, int count, int launches,
+                                 struct slow_steps_sum *sum)
+{
+    for (int i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && steps[end] == steps[i];)
+            end++;
+        if (launches >= SLOW_STEPS_LAUNCHES_MIN && 4 * (end - i) >= 3 * launches &&
+            sum->at_count < SLOW_STEPS_TOLD)
+            sum->at[sum->at_count++] = (int64_t)steps[i];
+    }
+}
+
+struct slow_steps_sum slow_steps_sum(const struct slow_steps *const *launches, int count)
+{
+    struct slow_steps_sum sum = {0};
+    size_t room = (size_t)(count > 0 ? count : 1);
+    double *slow = xcalloc(3 * room, sizeof *slow), *typical = slow + room, *period = typical + room;
+    double *steps = xcalloc(room * SLOW_STEPS_KEPT, sizeof *steps);
+    int measured = 0, with_slow = 0, periods = 0, step_count = 0;
+    for (int i = 0; i < count; i++) {
+        const struct slow_steps *one = launches[i];
+        sum.of += one->of;
+        sum.count += one->count;
+        if (one->of)
+            typical[measured++] = one->typical_ns;
+        if (one->count)
+            slow[with_slow++] = one->slow_ns;
+        if (one->period)
+            period[periods++] = one->period;
+        for (int k = 0; k < one->count && k < SLOW_STEPS_KEPT; k++)
+            steps[step_count++] = (double)one->at[k];
+    }
+    sum.slow_ns = quantile_median(slow, (size_t)with_slow);
+    sum.typical_ns = quantile_median(typical, (size_t)measured);
+    sum.period = slow_steps_shared(period, periods, measured);
+    quantile_sort(steps, (size_t)step_count);
+    slow_steps_recurrent(steps, step_count, measured, &sum);
+    free(slow);
+    free(steps);
+    return sum;
+}
+
+// "every 100 steps (99, 199, 299 …) of every launch", "step 70 of every launch".
+static void slow_steps_words_at(struct strbuf *text, const struct slow_steps_sum *slow,
+                                const char *unit)
+{
+    bool even = slow->at_count > 1;
+    for (int i = 2; i < slow->at_count; i++)
+        even = even && slow->at[i] - slow->at[i - 1] == slow->at[1] - slow->at[0];
+    if (even)
+        strbuf_add(text, ", every %lld %ss (", (long long)(slow->at[1] - slow->at[0]), unit);
+    else
+        strbuf_add(text, ", %s%s ", unit, slow->at_count == 1 ? "" : "s");
+    for (int i = 0; i < slow->at_count; i++)
+        strbuf_add(text, "%s%lld", i ? ", " : "", (long long)slow->at[i]);
+    strbuf_add(text, "%s%s of every launch", slow->at_count == SLOW_STEPS_TOLD ? " …" : "",
+               even ? ")" : "");
+}
+
+void slow_steps_words(struct strbuf *text, const struct slow_steps_sum *sum, const char *unit)
+{
+    char slow_text[32], typical_text[32];
+    strbuf_add(text, "%ld slow %s%s of %ld", sum->count, unit, sum->count == 1 ? "" : "s", sum->of);
+    if (!sum->count)
+        return;
+    strbuf_add(text, ", %s beside %s", unit_format_ns(slow_text, sizeof slow_text, sum->slow_ns),
+               unit_format_ns(typical_text, sizeof typical_text, sum->typical_ns));
+    if (sum->period)
+        strbuf_add(text, ", every %d %ss", sum->period, unit);
+    else if (sum->at_count)
+        slow_steps_words_at(text, sum, unit);
+    else if (sum->count > 1)
+        strbuf_add(text, ", at no regular distance");
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "common/strings.h"
 #include "reports/analyse/random.h"
 #include "tests/unit/runner.h"
 
@@ -98,4 +99,64 @@ TEST(noise_does_not_hide_a_period_and_makes_none)
     }
     CHECK(found >= 190);
     CHECK(invented <= 6); // 1 % of 200, and three sigma
+}
+
+TEST(the_slowest_by_their_quantile)
+{
+    int64_t idx[STEPS];
+    double durations[STEPS];
+    steps_make(idx, durations, 4);
+    durations[500] = 1.5e6; // too short to be a slow step
+    struct slow_steps got = slow_steps_tail(idx, durations, STEPS, 0.99);
+    CHECK_INT(got.count, 11); // the 990th of 1000, and those behind it
+    CHECK_INT(got.of, STEPS);
+    CHECK(got.limit_ns > got.typical_ns && got.limit_ns < 1.5e6);
+    for (int i = 0; i < STEPS; i++)
+        got.count -= durations[i] >= got.limit_ns;
+    CHECK_INT(got.count, 0);
+    CHECK_INT(slow_steps_tail(idx, durations, 0, 0.99).count, 0);
+    CHECK_DBL(slow_steps_find(idx, durations, NULL, STEPS).limit_ns, 2 * got.typical_ns, 0);
+}
+
+TEST(launches_together)
+{
+    int64_t idx[STEPS];
+    double durations[STEPS];
+    struct slow_steps regular, lone, none;
+    struct strbuf text = {0};
+    for (int i = 0; i < STEPS; i++) {
+        idx[i] = i + 5;
+        durations[i] = 2e6;
+    }
+    none = slow_steps_find(idx, durations, NULL, STEPS);
+    for (int i = 99; i < STEPS; i += 250)
+        durations[i] = 250e6;
+    regular = slow_steps_find(idx, durations, NULL, STEPS);
+    durations[500] = 250e6;
+    for (int i = 99; i < STEPS; i += 250)
+        durations[i] = 2e6;
+    lone = slow_steps_find(idx, durations, NULL, STEPS);
+    const struct slow_steps *launches[] = {&regular, &regular, &regular, &lone};
+    struct slow_steps_sum sum = slow_steps_sum(launches, 4);
+    CHECK_INT(sum.count, 13);
+    CHECK_INT(sum.of, 4 * STEPS);
+    CHECK_INT(sum.period, 250);
+    slow_steps_words(&text, &sum, "step");
+    CHECK_STR(text.text, "13 slow steps of 4000, 250 ms beside 2 ms, every 250 steps");
+    strbuf_free(&text);
+    sum = slow_steps_sum(launches + 2, 2); // of two launches nothing is regular
+    CHECK_INT(sum.period, 0);
+    slow_steps_words(&text, &sum, "request");
+    CHECK_STR(text.text, "5 slow requests of 2000, 250 ms beside 2 ms, at no regular distance");
+    strbuf_free(&text);
+    launches[0] = launches[1] = launches[2] = &lone;
+    sum = slow_steps_sum(launches, 4);
+    slow_steps_words(&text, &sum, "step");
+    CHECK_STR(text.text, "4 slow steps of 4000, 250 ms beside 2 ms, step 505 of every launch");
+    strbuf_free(&text);
+    launches[0] = &none;
+    sum = slow_steps_sum(launches, 1);
+    slow_steps_words(&text, &sum, "step");
+    CHECK_STR(text.text, "0 slow steps of 1000");
+    strbuf_free(&text);
 }
