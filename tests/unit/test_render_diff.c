@@ -99,7 +99,7 @@ static struct diff_contribution contributions[] = {
 };
 static double first_a[] = {0, 0}, first_b[] = {3.1e8, 3e8};
 static const char *first_evidence[] = {"a: nothing; b: 305 ms a first step", "most of it: load|module +300 ms"};
-static struct diff_first_part first_parts[] = {
+static struct diff_launch_part first_parts[] = {
     {.contribution = {.rank = 1,
                       .kind = DIFF_COLD_START,
                       .name_b = "cuLibraryLoadData",
@@ -368,5 +368,112 @@ TEST(numbers_that_are_not_measured_are_null)
     CHECK(json_is_null(json_object_get(item, "residual_ns")));
     CHECK(json_is_null(json_object_get(item, "decomposition")));
     CHECK(json_is_string(json_object_get(item, "unexplained")));
+    json_decref(document);
+}
+
+static double slow_a[] = {0, 0}, slow_b[] = {4.8e6, 5.2e6};
+static struct diff_launch_part slow_parts[] = {{.contribution = {.rank = 1,
+                                                                 .kind = DIFF_CPU_FUNCTION_ADDED,
+                                                                 .name_b = "save<script>alert(1)\x1b[31m",
+                                                                 .label = "save<script>alert(1)\x1b[31m",
+                                                                 .where = "checkpoint",
+                                                                 .b_ns = 4.9e6,
+                                                                 .delta_ns = 4.9e6,
+                                                                 .ci_lo_ns = NAN,
+                                                                 .ci_hi_ns = NAN,
+                                                                 .share = 0.94,
+                                                                 .named = true,
+                                                                 .count_a = NAN,
+                                                                 .count_b = NAN,
+                                                                 .busy_a_ns = NAN,
+                                                                 .busy_b_ns = NAN,
+                                                                 .suspects = suspects,
+                                                                 .suspect_count = 1},
+                                                .launch_ns = {slow_a, slow_b},
+                                                .launch_count = 2}};
+
+static struct diff_slow slow(size_t parts)
+{
+    return (struct diff_slow){.metric = "slow_steps",
+                              .failed = true,
+                              .a_ns = 0,
+                              .b_ns = 5.2e6,
+                              .launch_ns = {slow_a, slow_b},
+                              .launch_count = 2,
+                              .count = {0, 12},
+                              .of = {240, 240},
+                              .period = {0, 20},
+                              .told = {"0 slow steps of 240", "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"},
+                              .parts = slow_parts,
+                              .part_count = parts,
+                              .told_ns = parts ? 4.9e6 : 0,
+                              .unseen_ns = 1e4,
+                              .where = parts ? "checkpoint" : NULL,
+                              .why_not = parts ? NULL : "one traced launch a side does not tell what is chance"};
+}
+
+// Before the typical step where that did not fail, else behind it; nothing where no cell asks.
+TEST(slow_steps_that_failed_are_told_first)
+{
+    struct diff_workload workload = explained();
+    const struct diff diff = {.workloads = &workload, .workload_count = 1};
+    CHECK(!diff_text_slow(&workload) && !diff_text_slow_answer(&workload) && !diff_text_slow_first(&workload));
+    workload.slow = slow(1);
+    for (int typical = 0; typical < 2; typical++) {
+        workload.slow.typical_failed = typical;
+        char *text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){.width = 200});
+        const char *slow_at = strstr(text, "dlrm-train: slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms): Function added: save"),
+                   *step_at = strstr(text, "dlrm-train: step");
+        CHECK(slow_at && step_at && (slow_at < step_at) == !typical);
+        CHECK_CONTAINS(text, "every 20 steps; baseline: 0 slow steps of 240.");
+        CHECK_CONTAINS(text, "suspect: torch 2.4.0 -> 2.6.0");
+        CHECK(!strchr(text, '\x1b'));
+        free(text);
+        text = table_of(&(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});
+        CHECK_CONTAINS(text, "slow steps take");
+        free(text);
+        text = diff_view_markdown(&diff);
+        CHECK_CONTAINS(text, "Most of it is in checkpoint");
+        slow_at = strstr(text, "slow steps take 0"), step_at = strstr(text, "dlrm-train: step");
+        CHECK(slow_at && step_at && (slow_at < step_at) == !typical);
+        CHECK(!strstr(text, "<script>alert") && !strchr(text, '\x1b'));
+        free(text);
+    }
+    char *text = diff_text_slow_part(&slow_parts[0]);
+    CHECK_STR(text, "+4.9 ms Function added: save<script>alert(1)\x1b[31m, in checkpoint (a 0, 0; b 4.8 ms, 5.2 ms), 94 % of it");
+    free(text);
+    workload.slow.tail = true;
+    text = diff_text_slow(&workload);
+    CHECK_CONTAINS(text, "the slowest steps take 0 -> 5.2 ms more than a typical one (+5.2 ms)");
+    free(text);
+}
+
+TEST(slow_steps_that_are_not_explained_say_why)
+{
+    struct diff_workload workload = explained();
+    const struct diff diff = {.workloads = &workload, .workload_count = 1};
+    workload.slow = slow(0);
+    char *text = diff_text_slow(&workload);
+    CHECK_STR(text, "dlrm-train: what slow_steps fails by is not explained: one traced launch a side does not tell what is chance");
+    free(text);
+    text = diff_text_slow_answer(&workload);
+    CHECK_STR(text, "In the traced launches, candidate: 12 slow steps of 240, 110 ms beside 10 ms, every 20 steps; baseline: 0 slow steps of 240. "
+                    "There slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms), launch by launch (a 0, 0; b 4.8 ms, 5.2 ms).");
+    free(text);
+    workload.slow.failed = false; // the end of a run tells what failed
+    text = table_of(&(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});
+    CHECK(!strstr(text, "slow_steps"));
+    free(text);
+    json_t *document = diff_view_json(&diff), *item = json_object_get(json_array_get(json_object_get(document, "workloads"), 0), "slow_steps");
+    CHECK_STR(json_string_value(json_object_get(item, "metric")), "slow_steps");
+    CHECK(json_is_null(json_object_get(item, "where")) && json_is_null(json_object_get(item, "unseen_ns")));
+    CHECK(json_is_null(json_object_get(json_object_get(item, "period"), "a")));
+    CHECK_INT(json_integer_value(json_object_get(json_object_get(item, "slow"), "b")), 12);
+    CHECK_INT(json_array_size(json_object_get(item, "contributions")), 0);
+    CHECK_INT(json_array_size(json_object_get(json_object_get(item, "launches_ns"), "b")), 2);
+    json_decref(document);
+    workload.slow = (struct diff_slow){0};
+    document = diff_view_json(&diff);
+    CHECK(!json_object_get(json_array_get(json_object_get(document, "workloads"), 0), "slow_steps"));
     json_decref(document);
 }

@@ -190,9 +190,10 @@ static int diff_explain(struct diff_job *job, struct error *err)
     diff_stragglers_judge(job);
     diff_late(job);
     diff_first(job);
+    rc = diff_slow(job, err);
     diff_typical(job);
     diff_notes(job);
-    return 0;
+    return rc;
 }
 
 static int diff_workload_make(struct diff_job *job, struct error *err)

@@ -93,9 +93,8 @@ struct diff_collective {
     double count[2], busy_ns[2], exposed_ns[2]; // a step. busy: of its kernels, with what they wait for each other
 };
 
-// The first step, which is in no contribution of the others: what of it every traced launch of the candidate spends more on,
-// or less, than every one of the baseline. Scaled to the untraced first step.
-struct diff_first_part {
+// A part of the first steps, or of the slow ones, that every traced launch of one side has more of than every one of the other.
+struct diff_launch_part {
     struct diff_contribution contribution; // no interval; groups say nothing
     double *launch_ns[2]; // of each traced launch, by side
     size_t launch_count;
@@ -106,12 +105,34 @@ struct diff_first_phase {
     double a_ns, b_ns;
 };
 
+// The first step, which is in no contribution of the others: what of it every traced launch of the candidate spends more on,
+// or less, than every one of the baseline. Scaled to the untraced first step.
 struct diff_first { // all 0: its difference is not told from 0, or from that of all steps
-    struct diff_first_part *parts; size_t part_count; // largest first
+    struct diff_launch_part *parts; size_t part_count; // largest first
     struct diff_first_phase *phases; size_t phase_count; // outermost ones, as they come
     const char *why_not;         // NULL; else why there are no parts
     size_t pairs;
     struct cost_tree *trees[2];  // hold names
+};
+
+// What rare slow steps, or the slowest requests, have that the typical ones of the same launch have not: of the candidate's less of
+// the baseline's. Of a workload of which slow_steps, mean_step_time or latency_p99 fails, is open or told from 0, and the typical
+// step is not why. All 0: none of them.
+struct diff_slow {
+    const char *metric;  // that asks; NULL: none
+    bool failed;         // its cell
+    bool typical_failed; // so did the cell of the typical step
+    bool tail;           // the slowest requests: times are beyond a typical one, of one of them. Else what the mean step loses
+    double a_ns, b_ns;   // of all launches; scaled as all else
+    double *launch_ns[2]; size_t launch_count; // the same of each traced launch
+    long count[2], of[2]; // slow ones, of so many
+    int period[2];       // 0: none, or too few launches to tell
+    const char *told[2]; // "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"
+    struct diff_launch_part *parts; size_t part_count; // largest first; shares are of b_ns - a_ns
+    double told_ns;      // of b_ns - a_ns: in parts
+    double unseen_ns;    // and while nothing was seen to run
+    const char *where;   // the place of four fifths of it; "": none, NULL: no parts
+    const char *why_not; // NULL; else why there are no parts
 };
 
 enum diff_memory_kind { // as launch_memory.kind
@@ -185,6 +206,7 @@ struct diff_workload {
     const char **notes;      size_t note_count; // what weakens the answer, sentences
     double cold_a_ns, cold_b_ns; // first step; NAN
     struct diff_first first;
+    struct diff_slow slow;
     struct diff_memory memory;    // also of what is unexplained otherwise
     struct cost_tree *trees[2];   // NULL when unexplained
     struct alignment *alignment;

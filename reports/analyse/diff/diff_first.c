@@ -110,9 +110,9 @@ static bool first_apart(double *const values[2], size_t count, double delta)
     return count > 1 && between > fmax(most[0] - least[0], most[1] - least[1]);
 }
 
-static int first_compare(const void *left, const void *right)
+int diff_launch_part_compare(const void *left, const void *right)
 {
-    const struct diff_first_part *a = left, *b = right;
+    const struct diff_launch_part *a = left, *b = right;
     double x = fabs(a->contribution.delta_ns), y = fabs(b->contribution.delta_ns);
     return x > y ? -1 : x < y ? 1 : a->contribution.rank - b->contribution.rank;
 }
@@ -120,12 +120,12 @@ static int first_compare(const void *left, const void *right)
 static void first_parts(struct diff_job *job, struct diff_first *ret)
 {
     const struct diff_workload *workload = job->workload;
-    struct diff_first_part *parts =
+    struct diff_launch_part *parts =
         arena_alloc(job->arena, workload->contribution_count + 1, sizeof *parts);
     double floor = first_part_min * fabs(workload->delta_ns);
     size_t count = 0;
     for (size_t i = 0; i < workload->contribution_count; i++) {
-        struct diff_first_part part = {.contribution = workload->contributions[i]};
+        struct diff_launch_part part = {.contribution = workload->contributions[i]};
         if (fabs(part.contribution.delta_ns) < floor ||
             part.contribution.delta_ns * workload->delta_ns < 0)
             continue; // small, or against what is to be explained
@@ -135,7 +135,7 @@ static void first_parts(struct diff_job *job, struct diff_first *ret)
         if (first_apart(part.launch_ns, part.launch_count, part.contribution.delta_ns))
             parts[count++] = part;
     }
-    qsort(parts, count, sizeof *parts, first_compare);
+    qsort(parts, count, sizeof *parts, diff_launch_part_compare);
     ret->parts = parts;
     ret->part_count = count < FIRST_PARTS_MAX ? count : FIRST_PARTS_MAX;
     struct diff_group *groups = xcalloc(workload->alignment->count + 1, sizeof *groups);

@@ -6,6 +6,7 @@
 #define UPGATE_DIFF_JOB_H
 
 #include <jansson.h>
+#include <math.h>
 
 #include "common/containers/arena.h"
 #include "reports/analyse/diff/diff.h"
@@ -180,6 +181,9 @@ void diff_typical(struct diff_job *job); // what a timeline shows
 bool diff_first_wanted(const struct diff_job *job);
 void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
 void diff_first(struct diff_job *job);
+int diff_launch_part_compare(const void *left, const void *right); // for qsort: largest first
+// diff_slow.c: what slow steps (or the slowest requests) have that typical ones have not: fills workload->slow, where a cell asks.
+int diff_slow(struct diff_job *job, struct error *err);
 // Where the memory is (diff_memory.c): fills workload->memory, where peak_memory differs beyond its margin.
 int diff_memory(struct diff_job *job, struct error *err);
 // And who touched it (diff_touched.c): touches of the memory that is told, from so many bytes on.
@@ -218,6 +222,11 @@ const char *diff_beside_split(struct diff_job *job, struct diff_contribution *co
                               const struct diff_group *groups);
 void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
                    const struct diff_group *groups);
+
+static inline double diff_column(sqlite3_stmt *stmt, int column) // NAN: NULL
+{
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
+}
 
 static inline const struct cost_node *diff_leaf(const struct diff_job *job,
                                                 const struct diff_group *group)

@@ -26,12 +26,6 @@ struct measure_cell {
     size_t ratio_count;
 };
 
-static double measure_column(sqlite3_stmt *stmt, int column)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN
-                                                            : sqlite3_column_double(stmt, column);
-}
-
 static bool measure_usable(const struct measure_cell *cell)
 {
     return isfinite(cell->a) && cell->a > 0 && isfinite(cell->ratio) && cell->ratio > 0;
@@ -49,9 +43,9 @@ static int measure_cell(struct diff_job *job, const char *metric, struct measure
     int rc = stmt ? store_step(job->store, stmt, err) : err->code;
     if (rc <= 0)
         return rc;
-    *ret = (struct measure_cell){measure_column(stmt, 0), measure_column(stmt, 1),
-                                 measure_column(stmt, 2), measure_column(stmt, 3),
-                                 measure_column(stmt, 4), NULL, 0};
+    *ret = (struct measure_cell){diff_column(stmt, 0), diff_column(stmt, 1),
+                                 diff_column(stmt, 2), diff_column(stmt, 3),
+                                 diff_column(stmt, 4), NULL, 0};
     sqlite3_reset(stmt);
     return 0;
 }
@@ -83,7 +77,7 @@ static int measure_ratios(struct diff_job *job, const char *metric, struct error
     untraced->ratios = arena_alloc(job->arena, 4096, sizeof *untraced->ratios);
     int rc;
     while ((rc = store_step(job->store, stmt, err)) > 0 && untraced->ratio_count < 4096) {
-        double ratio = measure_column(stmt, 0);
+        double ratio = diff_column(stmt, 0);
         if (isfinite(ratio))
             untraced->ratios[untraced->ratio_count++] = ratio;
     }

@@ -101,16 +101,11 @@ const char *diff_memory_key(struct arena *arena, const char *name)
 
 // --- out of the store -----------------------------------------------------------------------------
 
-static double memory_column(sqlite3_stmt *stmt, int column)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
-}
-
 // False: the cell says nothing that had to be explained.
 static bool memory_wanted(struct memory_job *job, sqlite3_stmt *stmt)
 {
-    double a = memory_column(stmt, 0), ratio = memory_column(stmt, 1), lower = memory_column(stmt, 2), upper = memory_column(stmt, 3);
-    double margin = memory_column(stmt, 4);
+    double a = diff_column(stmt, 0), ratio = diff_column(stmt, 1), lower = diff_column(stmt, 2), upper = diff_column(stmt, 3);
+    double margin = diff_column(stmt, 4);
     const char *verdict = (const char *)sqlite3_column_text(stmt, 5);
     job->memory->failed = verdict && strcmp(verdict, "fail") == 0;
     job->memory->time_failed = sqlite3_column_int(stmt, 6);
@@ -147,14 +142,14 @@ static void memory_take(struct memory_job *job, sqlite3_stmt *stmt)
     const char *kind_word = (const char *)sqlite3_column_text(stmt, 3), *name = (const char *)sqlite3_column_text(stmt, 4);
     enum diff_memory_kind kind = memory_kind(kind_word ? kind_word : "");
     name = name ? name : "";
-    if (!memory_launch(job, sqlite3_column_int64(stmt, 0), side, memory_column(stmt, 2)))
+    if (!memory_launch(job, sqlite3_column_int64(stmt, 0), side, diff_column(stmt, 2)))
         return;
     size_t idx = memory_part(job, kind, *name ? diff_memory_key(arena, name) : "");
     struct diff_memory_part *part = &job->parts[idx];
     const char **whole = side ? &part->name_b : &part->name_a; // the largest one comes first
     *whole = *whole ? *whole : arena_copy(arena, name);
     vector_push(job->rows, job->row_count,
-                (struct memory_row){job->launch_count - 1, idx, memory_column(stmt, 5), memory_column(stmt, 6)});
+                (struct memory_row){job->launch_count - 1, idx, diff_column(stmt, 5), diff_column(stmt, 6)});
 }
 
 static int memory_load(struct memory_job *job, struct error *err)

@@ -131,17 +131,24 @@ json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
     return item;
 }
 
-// As a contribution of a step, with the values of each traced launch.
-static json_t *diff_json_first_part(const struct diff_first_part *part)
+// Values of each traced launch, by side.
+static json_t *diff_json_launches(double *const launch_ns[2], size_t count)
 {
-    json_t *item = diff_view_json_contribution(&part->contribution), *launches = json_object();
+    json_t *launches = json_object();
     for (int side = 0; side < 2; side++) {
         json_t *values = json_array();
-        for (size_t i = 0; i < part->launch_count; i++)
-            json_array_append_new(values, diff_json_ns(part->launch_ns[side][i]));
+        for (size_t i = 0; i < count; i++)
+            json_array_append_new(values, diff_json_ns(launch_ns[side][i]));
         json_object_set_new(launches, side ? "b" : "a", values);
     }
-    json_object_set_new(item, "launches_ns", launches);
+    return launches;
+}
+
+// As a contribution of a step, with the values of each traced launch.
+static json_t *diff_json_launch_part(const struct diff_launch_part *part)
+{
+    json_t *item = diff_view_json_contribution(&part->contribution);
+    json_object_set_new(item, "launches_ns", diff_json_launches(part->launch_ns, part->launch_count));
     return item;
 }
 
@@ -150,7 +157,7 @@ json_t *diff_view_json_first(const struct diff_workload *workload)
     const struct diff_first *first = &workload->first;
     json_t *item = json_object(), *parts = json_array(), *phases = json_array();
     for (size_t i = 0; i < first->part_count; i++)
-        json_array_append_new(parts, diff_json_first_part(&first->parts[i]));
+        json_array_append_new(parts, diff_json_launch_part(&first->parts[i]));
     for (size_t i = 0; i < first->phase_count; i++) {
         json_t *phase = json_object();
         json_object_set_new(phase, "name", render_json_text(first->phases[i].name));
@@ -162,6 +169,40 @@ json_t *diff_view_json_first(const struct diff_workload *workload)
     json_object_set_new(item, "b_ns", diff_json_ns(workload->cold_b_ns));
     json_object_set_new(item, "contributions", parts);
     json_object_set_new(item, "phases", phases);
+    return item;
+}
+
+static json_t *diff_json_counts(long a, long b)
+{
+    return json_pack("{s:I, s:I}", "a", (json_int_t)a, "b", (json_int_t)b);
+}
+
+// What slow steps, or the slowest requests, have that typical ones have not.
+json_t *diff_view_json_slow(const struct diff_workload *workload)
+{
+    const struct diff_slow *slow = &workload->slow;
+    json_t *item = json_object(), *parts = json_array(), *period = json_object(), *found = json_object();
+    for (size_t i = 0; i < slow->part_count; i++)
+        json_array_append_new(parts, diff_json_launch_part(&slow->parts[i]));
+    for (int side = 0; side < 2; side++) {
+        json_object_set_new(period, side ? "b" : "a", slow->period[side] ? json_integer(slow->period[side]) : json_null());
+        json_object_set_new(found, side ? "b" : "a", render_json_text(slow->told[side]));
+    }
+    json_object_set_new(item, "metric", render_json_text(slow->metric));
+    json_object_set_new(item, "failed", json_boolean(slow->failed));
+    json_object_set_new(item, "tail", json_boolean(slow->tail));
+    json_object_set_new(item, "a_ns", diff_json_ns(slow->a_ns));
+    json_object_set_new(item, "b_ns", diff_json_ns(slow->b_ns));
+    json_object_set_new(item, "launches_ns", diff_json_launches(slow->launch_ns, slow->launch_count));
+    json_object_set_new(item, "slow", diff_json_counts(slow->count[0], slow->count[1]));
+    json_object_set_new(item, "steps", diff_json_counts(slow->of[0], slow->of[1]));
+    json_object_set_new(item, "period", period);
+    json_object_set_new(item, "found", found);
+    json_object_set_new(item, "told_ns", diff_json_ns(slow->told_ns));
+    json_object_set_new(item, "unseen_ns", slow->where ? diff_json_ns(slow->unseen_ns) : json_null());
+    json_object_set_new(item, "where", render_json_text(slow->where));
+    json_object_set_new(item, "why_not", render_json_text(slow->why_not));
+    json_object_set_new(item, "contributions", parts);
     return item;
 }
 
@@ -297,6 +338,8 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     json_object_set_new(item, "traced_ratio",
                         diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]));
     json_object_set_new(item, "first_step", diff_view_json_first(workload));
+    if (workload->slow.metric)
+        json_object_set_new(item, "slow_steps", diff_view_json_slow(workload));
     json_object_set_new(item, "decomposition", diff_json_decomposition(workload));
     json_object_set_new(item, "contributions", contributions);
     if (workload->collective_count)

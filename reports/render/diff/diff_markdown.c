@@ -72,7 +72,7 @@ static void diff_markdown_first(struct strbuf *out, const struct diff_workload *
     for (size_t i = 0; i < workload->first.part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         strbuf_add(out, "- ");
         const struct diff_contribution *part = &workload->first.parts[i].contribution;
-        diff_markdown_text(out, diff_text_first_part(&workload->first.parts[i], true));
+        diff_markdown_text(out, diff_text_launch_part(&workload->first.parts[i], true));
         strbuf_add(out, "\n");
         if (part->evidence_count > 1) // the first one says the times again
             diff_markdown_list(out, "", part->evidence + 1, part->evidence_count - 1);
@@ -125,10 +125,32 @@ static void diff_markdown_memory(struct strbuf *out, const struct diff_workload 
     strbuf_add(out, memory->touch_told_count ? "\n" : "");
 }
 
+static void diff_markdown_slow(struct strbuf *out, const struct diff_workload *workload)
+{
+    const struct diff_slow *slow = &workload->slow;
+    if (!slow->metric)
+        return;
+    strbuf_add(out, "**");
+    diff_markdown_text(out, diff_text_slow(workload));
+    strbuf_add(out, "**\n\n");
+    diff_markdown_text(out, diff_text_slow_answer(workload));
+    strbuf_add(out, "\n\n");
+    for (size_t i = 0; i < slow->part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
+        const struct diff_contribution *part = &slow->parts[i].contribution;
+        strbuf_add(out, "- ");
+        diff_markdown_text(out, diff_text_slow_part(&slow->parts[i]));
+        strbuf_add(out, "\n");
+        diff_markdown_list(out, "suspect: ", part->suspects, part->suspect_count);
+    }
+    strbuf_add(out, slow->part_count ? "\n" : "");
+}
+
 static void diff_markdown_workload(struct strbuf *out, const struct diff_workload *workload)
 {
     size_t named = 0;
-    bool memory_first = diff_text_memory_first(workload);
+    bool memory_first = diff_text_memory_first(workload), slow_first = diff_text_slow_first(workload);
+    if (slow_first)
+        diff_markdown_slow(out, workload);
     if (memory_first)
         diff_markdown_memory(out, workload);
     strbuf_add(out, "**");
@@ -136,6 +158,8 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
     strbuf_add(out, "**\n\n");
     diff_markdown_text(out, diff_text_answer(workload));
     strbuf_add(out, "\n\n");
+    if (!slow_first)
+        diff_markdown_slow(out, workload);
     if (!memory_first)
         diff_markdown_memory(out, workload);
     for (size_t i = 0; i < workload->contribution_count; i++)

@@ -18,6 +18,8 @@ enum {
     DIFF_UNNAMED_MAX = 3, // shown when nothing is named
     DIFF_FIRST_MAX = 5,   // parts of the first step
     DIFF_FIRST_EVIDENCE = 2,
+    DIFF_SLOW_MAX = 5,    // parts of slow steps, without --all
+    DIFF_SLOW_SUSPECTS = 2,
     DIFF_COLLECTIVES = 4, // kinds of them, without --all
     DIFF_MEMORY_MAX = 8,  // kinds and files, without --all
     DIFF_PARTS_WIDTH = 30,
@@ -241,7 +243,7 @@ static void diff_basis(struct table *table, const struct diff_workload *workload
     diff_line(table, "first step", diff_text_first(workload));
     for (size_t i = 0; i < workload->first.part_count && i < DIFF_FIRST_MAX; i++) {
         const struct diff_contribution *part = &workload->first.parts[i].contribution;
-        diff_line(table, "", diff_text_first_part(&workload->first.parts[i], true));
+        diff_line(table, "", diff_text_launch_part(&workload->first.parts[i], true));
         for (size_t k = 1; k < part->evidence_count && k <= DIFF_FIRST_EVIDENCE; k++)
             diff_line(table, "", xstrdup(part->evidence[k])); // the first one says the times again
     }
@@ -294,19 +296,40 @@ static void diff_memory_section(struct table *table, const struct diff_view *vie
         diff_line(table, i ? "" : "touched", diff_text_touch(&memory->touches[i]));
 }
 
+static void diff_slow_section(struct table *table, const struct diff_view *view, const struct diff_workload *workload)
+{
+    const struct diff_slow *slow = &workload->slow;
+    if (!slow->metric || (view->brief && !slow->failed && !slow->part_count))
+        return;
+    diff_styled(table, slow->part_count ? diff_style(slow->b_ns - slow->a_ns) : SCREEN_STYLE_INCONCLUSIVE, diff_text_slow(workload));
+    if (view->brief)
+        return;
+    diff_paragraph(table, diff_text_slow_answer(workload));
+    for (size_t i = 0; i < slow->part_count && (view->all || i < DIFF_SLOW_MAX); i++) {
+        const struct diff_contribution *part = &slow->parts[i].contribution;
+        diff_line(table, i ? "" : "slow", diff_text_slow_part(&slow->parts[i]));
+        for (size_t k = 0; k < part->suspect_count && k < DIFF_SLOW_SUSPECTS; k++)
+            diff_line(table, "", xasprintf("suspect: %s", part->suspects[k]));
+    }
+}
+
 static void diff_section(struct table *table, const struct diff_view *view,
                          const struct diff_workload *workload)
 {
-    bool memory_first = diff_text_memory_first(workload);
+    bool memory_first = diff_text_memory_first(workload), slow_first = diff_text_slow_first(workload);
     if (memory_first)
         diff_memory_section(table, view, workload);
-    if (memory_first && !view->brief)
+    if (slow_first)
+        diff_slow_section(table, view, workload);
+    if ((memory_first || slow_first) && !view->brief)
         strbuf_add(&table->out, "\n");
     diff_head(table, workload);
     if (view->brief)
         diff_brief(table, workload);
     else
         diff_paragraph(table, diff_text_answer(workload));
+    if (!slow_first)
+        diff_slow_section(table, view, workload);
     if (!memory_first)
         diff_memory_section(table, view, workload);
     if (view->brief || workload->unexplained)

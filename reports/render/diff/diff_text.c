@@ -91,7 +91,7 @@ char *diff_text_first(const struct diff_workload *workload)
     return text;
 }
 
-static void diff_text_launches(struct strbuf *text, const struct diff_first_part *part)
+void diff_text_launches(struct strbuf *text, const struct diff_launch_part *part)
 {
     for (int side = 0; side < 2; side++) {
         strbuf_add(text, "%s", side ? "; b " : " (a ");
@@ -105,7 +105,7 @@ static void diff_text_launches(struct strbuf *text, const struct diff_first_part
     strbuf_add(text, ")");
 }
 
-char *diff_text_first_part(const struct diff_first_part *part, bool launches)
+char *diff_text_launch_part(const struct diff_launch_part *part, bool launches)
 {
     const struct diff_contribution *contribution = &part->contribution;
     bool place = contribution->where && *contribution->where;
@@ -126,7 +126,7 @@ static char *diff_text_with_first(const struct diff_workload *workload, char *an
     if (!workload->first.part_count)
         return answer;
     char *first = diff_text_first(workload),
-         *part = diff_text_first_part(&workload->first.parts[0], false);
+         *part = diff_text_launch_part(&workload->first.parts[0], false);
     char *text = xasprintf("%s First step %s: %s.", answer, first ? first : "", part);
     free(first);
     free(part);

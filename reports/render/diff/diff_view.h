@@ -13,6 +13,8 @@
 #include "reports/analyse/diff/diff.h"
 #include "reports/render/render.h"
 
+struct strbuf;
+
 struct diff_view {
     const struct diff *diff;
     const char *path; // of the store, for what to do next; NULL: not told
@@ -26,6 +28,7 @@ json_t *diff_view_json(const struct diff *diff); // upgate.diff/1, a new referen
 // Members of its lists, which the HTML page has as well.
 json_t *diff_view_json_contribution(const struct diff_contribution *contribution);
 json_t *diff_view_json_first(const struct diff_workload *workload);
+json_t *diff_view_json_slow(const struct diff_workload *workload);
 json_t *diff_view_json_collectives(const struct diff_workload *workload);
 json_t *diff_view_json_memory(const struct diff_memory *memory);
 json_t *diff_view_json_straggler(const struct diff_straggler *straggler);
@@ -49,7 +52,16 @@ char *diff_text_title(
     const struct diff_contribution *contribution); // "Kernel slower: softmax_warp_forward"
 char *diff_text_first(const struct diff_workload *workload); // "15 ms -> 740 ms (+48.2 %)"; NULL: not measured
 // "+310 ms Function added: regress_compute, in data (a 0, 0; b 312 ms, 308 ms)": with the launches' values
-char *diff_text_first_part(const struct diff_first_part *part, bool launches);
+char *diff_text_launch_part(const struct diff_launch_part *part, bool launches);
+void diff_text_launches(struct strbuf *text, const struct diff_launch_part *part); // " (a 0, 0; b 312 ms, 308 ms)"
+// "dlrm-train: slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms): Function added: save +4.9 ms"; without parts why; NULL: no cell asks
+char *diff_text_slow(const struct diff_workload *workload);
+// "In the traced launches, candidate: 12 slow steps of 240, …; baseline: …. Most of it is in checkpoint. …", where there is the above
+char *diff_text_slow_answer(const struct diff_workload *workload);
+// "+4.9 ms Function added: save, in checkpoint (a 0, 0; b 4.8 ms, 5 ms), 94 % of it"
+char *diff_text_slow_part(const struct diff_launch_part *part);
+// It failed, and the typical step did not: then it is what is told first.
+bool diff_text_slow_first(const struct diff_workload *workload);
 // "NCCL 2.28.3 -> 2.28.9: 12.3 -> 12.2 ms a step, 704 -> 631 us of it exposed; the same algorithms and protocols";
 // NULL: no collectives
 char *diff_text_collectives(const struct diff_workload *workload);

@@ -75,6 +75,7 @@ struct cost_window {
     int32_t couple;   // of blocks: the same on both sides; -1: launches took no turns
     uint32_t rank;
     uint32_t steps;   // in it; 1 where there are no steps
+    uint32_t first_step; // index in the launch; 0 where there are none
     int64_t wall_ns;  // end - begin
 };
 

@@ -337,6 +337,7 @@ void launch_path_add(const struct launch_trace *trace, struct host_path *host, s
         int64_t wall = window->end > window->begin ? window->end - window->begin : 0;
         windows[i] = cost_tree_window(tree, &(struct cost_window){.pair = trace->pair, .couple = window->couple,
                                                                  .rank = window->rank, .steps = window->steps ? window->steps : 1,
+                                                                 .first_step = window->first_step,
                                                                  .wall_ns = wall});
         if (!trace->has_gpu && wall)
             host_path_add(host, window->rank, window->begin, window->end, COST_HOST_RUN, COST_NONE, windows[i]);

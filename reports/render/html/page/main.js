@@ -43,6 +43,7 @@ UP.workload = (workload, index, main) => {
     if (diff.unexplained)
         section.append(UP.el("p", {class: "unexplained"}, UP.el("b", {text: "Where the time went is not known. "}), UP.clean(diff.unexplained).slice(0, 1000)));
     else {
+        make("slow");
         make("waterfall", find.item);
         make("decomposition");
         make("contributions", find);

@@ -61,6 +61,21 @@ UP.parts.first = (workload, parent, id) => {
             phases.map(item => [UP.name(item.name, 60), time(item.a_ns), time(item.b_ns), change({delta_ns: item.b_ns - item.a_ns})])));
 };
 
+// What slow steps, or the slowest requests, have that typical ones have not; or why it is not known.
+UP.parts.slow = (workload, parent, id) => {
+    const slow = UP.object(UP.object(workload.diff).slow_steps), unit = UP.clean(workload.unit) || "step", rows = UP.list(slow.contributions).map(UP.object);
+    if (!UP.clean(slow.headline).trim())
+        return;
+    const part = UP.part(parent, 3, id + "-slow", slow.tail === true ? "The slowest " + unit + "s" : "What slow " + unit + "s are made of", "steps");
+    const time = value => UP.num(value) === null ? UP.dash : Math.abs(value) < 0.5 ? "0" : UP.ns(value), all = values => UP.list(values).slice(0, 16).map(time).join(", ");
+    part.append(UP.el("p", {class: "lead"}, UP.el("b", {text: UP.clean(slow.headline).slice(0, 1000)}), ". " + UP.clean(slow.answer).slice(0, 1000)));
+    if (rows.length)
+        part.append(UP.rowsTable("What slow " + unit + "s have beyond typical ones", [["What"], ["Name", "text"], ["Where", "text"], ["Suspects", "text"], ["Change", "num"], ["Share", "num"], [UP.sideName(0) + ", each launch", "num"], [UP.sideName(1) + ", each launch", "num"]],
+            rows.slice(0, 20).map(item => [UP.clean(item.title).slice(0, 80), UP.name(item.label, 80, "code"), UP.clean(item.where).slice(0, 300), UP.list(item.suspects).slice(0, 2).map(text => UP.clean(text).slice(0, 300)).join("; "),
+                UP.el("span", {class: item.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(item.delta_ns)}), UP.num(item.share) === null ? UP.dash : UP.percent(item.share, 2),
+                all(UP.object(item.launches_ns).a), all(UP.object(item.launches_ns).b)])));
+};
+
 // The stall analysis of each traced launch: the answer, and what held it up, worst first.
 UP.parts.stalls = (workload, parent, id) => {
     const found = UP.list(workload.stalls).map(UP.object).filter(stall => stall.answer || UP.list(stall.items).length);

@@ -74,6 +74,9 @@ UP.causeSteps = (workload, index) => {
         add(UP.el("b", {text: "The warm-up is longer: "}), "until it is steady ", UP.sideName(1), " loses ", UP.el("b", {class: "slower-text", text: UP.ns(UP.num(cell.median_b))}), ", ", UP.sideName(0), " ",
             UP.ns(UP.num(cell.median_a)), " (a whole run: ", UP.change(UP.num(cell.ratio)), ")");
     }
+    const made = UP.object(UP.object(workload.diff).slow_steps);
+    if (lines.length && UP.list(made.contributions).length)
+        lines.push(UP.el("p", {}, UP.clean(made.headline).slice(0, 600), ". ", UP.el("a", {href: "#w" + index + "-slow", text: "Part by part"})));
     return lines.length ? UP.el("section", {class: "cause cause-steps is-slower", "aria-label": "What decides in " + UP.short(workload.name, 40)},
         UP.el("p", {class: "cause-head"}, UP.name(workload.name, 40, "strong")), lines,
         UP.object(workload.steps).launches ? UP.el("p", {class: "cause-more"}, UP.el("a", {href: "#w" + index + "-steps", text: "All " + unit + "s of both sides"})) : null) : null;

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rare slow steps (every 20th, a checkpoint, a collection) have that the typical steps of the same launch have not, and what
+// the slowest requests did that the others did not. No other part tells it: the middle of the steps passes over them. The windows
+// of each traced launch are divided by the gate's own rule (slow_steps.h); the steps' machinery, with the alignment that there is,
+// is run over the slow ones, and each part of them counts by what it takes beyond its mean in typical ones. Slow steps are few and
+// differ in number from launch to launch, which leaves no interval worth the name. That the sides differ the gate has told from many
+// untraced launches; of the traced ones it is asked that every one of a side lies beyond every one of the other, in sum and part by
+// part. Reads the cells; one owner thread.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "contracts/metrics.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/quantile.h"
+#include "reports/analyse/slow_steps.h"
+
+enum { SLOW_PARTS_MAX = 10, SLOW_LAUNCHES_TOLD = 16 };
+enum { SLOW_TYPICAL, SLOW_SLOW, SLOW_CLASSES, SLOW_NEITHER = SLOW_CLASSES }; // of a window
+
+// Of what is to be explained, as of a first step: what is smaller explains nothing.
+static const double slow_part_min = 0.05;
+static const double slow_quantile = 0.99; // of latency_p99
+
+struct slow_cell {
+    double ratio, lo, hi; // NAN: not measured
+    bool open, failed;    // open: it gates, and fails or is inconclusive
+};
+
+struct slow_launch { // the launch of a side in a pair
+    double steps[SLOW_CLASSES], wall[SLOW_CLASSES]; // of its windows, over all ranks
+    double longest;          // what the steps of its slowest rank take
+    struct slow_steps found; // of that rank
+};
+
+struct slow {
+    struct diff_job job;           // the steps' job, of the slow windows
+    struct diff_workload workload; // its workload: trees and alignment are those of all steps
+    struct diff_slow *told;
+    struct diff_group *groups;
+    uint8_t *class[2];               // of each window
+    struct slow_launch *launches[2]; // of each pair
+    bool *both;                      // of each pair: it has typical steps of both sides
+    uint32_t pairs;                  // indices of pairs are below it
+    size_t pair_count;               // of both
+};
+
+// --- who asks -------------------------------------------------------------------------------------
+
+static int slow_cells(struct diff_job *job, struct slow_cell cells[METRIC_COUNT], struct error *err)
+{
+    for (int i = 0; i < METRIC_COUNT; i++)
+        cells[i] = (struct slow_cell){NAN, NAN, NAN, false, false};
+    sqlite3_stmt *stmt = store_query(job->store, err,
+                                     "SELECT metric, ratio, ci_lower, ci_upper, verdict, gating FROM cell WHERE workload = ?", "s",
+                                     job->workload->name);
+    int rc = stmt ? 0 : err->code;
+    while (stmt && (rc = store_step(job->store, stmt, err)) > 0) {
+        const char *metric = (const char *)sqlite3_column_text(stmt, 0), *verdict = (const char *)sqlite3_column_text(stmt, 4);
+        bool gates = sqlite3_column_int(stmt, 5), failed = gates && verdict && strcmp(verdict, "fail") == 0;
+        bool open = failed || (gates && verdict && strcmp(verdict, "inconclusive") == 0);
+        for (int i = 0; i < METRIC_COUNT && metric; i++)
+            if (strcmp(metric, metric_infos[i].name) == 0)
+                cells[i] = (struct slow_cell){diff_column(stmt, 1), diff_column(stmt, 2), diff_column(stmt, 3), open, failed};
+    }
+    return rc;
+}
+
+static bool slow_from_0(const struct slow_cell *cell)
+{
+    return cell->lo > 1 || cell->hi < 1;
+}
+
+// The mean step fails wherever the typical one does, and p99 where the median does: that is explained with the typical step. Such a
+// cell asks where it says more than the typical one.
+static bool slow_asks(const struct slow_cell *cell, const struct slow_cell *typical)
+{
+    double usual = isfinite(typical->ratio) ? typical->ratio : 1;
+    bool beyond = cell->lo > usual || cell->hi < usual;
+    bool alone = cell->open && !(cell->failed ? typical->failed : typical->open);
+    return alone || (slow_from_0(cell) && beyond);
+}
+
+// Those that fail first. sign: which way the gate has told the candidate to be; 0: not told.
+static bool slow_asked(const struct slow_cell *cells, struct diff_slow *told, double *ret_sign)
+{
+    const struct slow_cell none = {NAN, NAN, NAN, false, false};
+    const struct slow_cell *step = &cells[METRIC_STEP_TIME], *request = &cells[METRIC_LATENCY_P50];
+    const struct {
+        enum metric_id metric;
+        const struct slow_cell *typical;
+    } asking[] = {{METRIC_SLOW_STEPS, &none},
+                  {METRIC_MEAN_STEP_TIME, isfinite(step->ratio) ? step : request},
+                  {METRIC_LATENCY_P99, isfinite(request->ratio) ? request : step}};
+    const size_t count = sizeof asking / sizeof *asking;
+    for (size_t i = 0; i < 2 * count; i++) {
+        enum metric_id metric = asking[i % count].metric;
+        const struct slow_cell *cell = &cells[metric];
+        if (cell->failed != (i < count) || !slow_asks(cell, asking[i % count].typical))
+            continue;
+        told->metric = metric_infos[metric].name;
+        told->failed = cell->failed;
+        told->typical_failed = step->failed || request->failed;
+        told->tail = metric == METRIC_LATENCY_P99;
+        *ret_sign = cell->failed ? 1 : !slow_from_0(cell) ? 0 : cell->lo > 1 ? 1 : -1;
+        return true;
+    }
+    return false;
+}
+
+// --- which windows are slow -----------------------------------------------------------------------
+
+static double slow_window_steps(const struct cost_window *window)
+{
+    return window->steps ? window->steps : 1;
+}
+
+// Windows of one rank of a launch. What other programs took is out of them already, as the gate excuses it. A window of several
+// steps (a device's) is as long as its slow step would be, were all that it takes longer in one: what is lost is a whole step.
+static void slow_divide(struct slow *slow, int side, size_t begin, size_t count)
+{
+    const struct cost_window *windows = &slow->workload.trees[side]->windows[begin];
+    struct slow_launch *launch = &slow->launches[side][windows->pair];
+    double *durations = xcalloc(count, sizeof *durations), wall = 0;
+    int64_t *idx = xcalloc(count, sizeof *idx);
+    for (size_t i = 0; i < count; i++)
+        durations[i] = (double)windows[i].wall_ns / slow_window_steps(&windows[i]);
+    double typical_ns = quantile_median(durations, count);
+    for (size_t i = 0; i < count; i++) {
+        durations[i] = (double)windows[i].wall_ns - (slow_window_steps(&windows[i]) - 1) * typical_ns;
+        idx[i] = windows[i].first_step;
+        wall += (double)windows[i].wall_ns;
+    }
+    struct slow_steps found = slow->told->tail ? slow_steps_tail(idx, durations, (int)count, slow_quantile)
+                                               : slow_steps_find(idx, durations, NULL, (int)count);
+    for (size_t i = 0; i < count; i++) {
+        int class = durations[i] >= found.limit_ns ? SLOW_SLOW : SLOW_TYPICAL;
+        slow->class[side][begin + i] = (uint8_t)class;
+        launch->steps[class] += slow_window_steps(&windows[i]);
+        launch->wall[class] += (double)windows[i].wall_ns;
+    }
+    if (wall > launch->longest) {
+        launch->longest = wall;
+        launch->found = found;
+    }
+    free(durations);
+    free(idx);
+}
+
+static void slow_divide_side(struct slow *slow, int side)
+{
+    const struct cost_tree *tree = slow->workload.trees[side];
+    memset(slow->class[side], SLOW_NEITHER, tree->window_count);
+    for (size_t begin = 0, end; begin < tree->window_count; begin = end) {
+        const struct cost_window *first = &tree->windows[begin];
+        for (end = begin + 1; end < tree->window_count; end++)
+            if (tree->windows[end].pair != first->pair || tree->windows[end].rank != first->rank)
+                break;
+        // Slices and whole launches have no numbers: they are no steps.
+        if (tree->windows[end - 1].first_step > first->first_step)
+            slow_divide(slow, side, begin, end - begin);
+    }
+}
+
+static void slow_make(struct slow *slow)
+{
+    for (int side = 0; side < 2; side++) {
+        const struct cost_tree *tree = slow->workload.trees[side];
+        for (size_t w = 0; w < tree->window_count; w++)
+            slow->pairs = tree->windows[w].pair >= slow->pairs ? tree->windows[w].pair + 1 : slow->pairs;
+        slow->class[side] = xcalloc(tree->window_count + 1, sizeof *slow->class[side]);
+    }
+    slow->both = xcalloc((size_t)slow->pairs + 1, sizeof *slow->both);
+    for (int side = 0; side < 2; side++) {
+        slow->launches[side] = xcalloc((size_t)slow->pairs + 1, sizeof *slow->launches[side]);
+        slow_divide_side(slow, side);
+    }
+    for (uint32_t pair = 0; pair < slow->pairs; pair++) {
+        slow->both[pair] = slow->launches[0][pair].steps[SLOW_TYPICAL] > 0 && slow->launches[1][pair].steps[SLOW_TYPICAL] > 0;
+        slow->pair_count += slow->both[pair];
+    }
+}
+
+static void slow_free(struct slow *slow)
+{
+    for (int side = 0; side < 2; side++) {
+        free(slow->class[side]);
+        free(slow->launches[side]);
+    }
+    free(slow->both);
+    free(slow->groups);
+    diff_units_clear(&slow->job.units);
+}
+
+// --- what they take beyond typical ones -----------------------------------------------------------
+
+// What it is told of: of the mean step, or of one of the slowest requests.
+static double slow_steps_of(const struct slow *slow, const struct slow_launch *launch)
+{
+    return launch->steps[SLOW_SLOW] + (slow->told->tail ? 0 : launch->steps[SLOW_TYPICAL]);
+}
+
+// ns[side][pair][class] of the pairs -> what a launch's slow steps have beyond its typical ones, of each pair of both sides. sums: of
+// all launches together.
+static void slow_excess(const struct slow *slow, double (*const ns[2])[SLOW_CLASSES], double *const values[2], double sums[2])
+{
+    for (int side = 0; side < 2; side++) {
+        double scale = slow->job.units.scale[side], sum = 0, steps = 0;
+        size_t at = 0;
+        for (uint32_t pair = 0; pair < slow->pairs; pair++) {
+            const struct slow_launch *launch = &slow->launches[side][pair];
+            if (!slow->both[pair])
+                continue;
+            double usual = ns[side][pair][SLOW_TYPICAL] / launch->steps[SLOW_TYPICAL];
+            double beyond = ns[side][pair][SLOW_SLOW] - usual * launch->steps[SLOW_SLOW], of = slow_steps_of(slow, launch);
+            values[side][at++] = scale * beyond / of;
+            sum += beyond;
+            steps += of;
+        }
+        sums[side] = steps > 0 ? scale * sum / steps : 0;
+    }
+}
+
+// That a leaf of no known work took the time explains nothing.
+static bool slow_is_unseen(const struct slow *slow, uint32_t group)
+{
+    return diff_leaf(&slow->job, &slow->groups[group])->class == COST_IDLE;
+}
+
+static void slow_values(const struct slow *slow, const uint32_t *groups, size_t count, double *const values[2], double sums[2])
+{
+    double(*ns[2])[SLOW_CLASSES], *units[2]; // a unit is a class of a pair
+    for (int side = 0; side < 2; side++) {
+        ns[side] = xcalloc((size_t)slow->pairs + 1, sizeof *ns[side]);
+        units[side] = (double *)ns[side];
+    }
+    for (size_t i = 0; i < count; i++)
+        if (!slow_is_unseen(slow, groups[i]))
+            diff_groups_add(&slow->job, &slow->workload.alignment->groups[groups[i]], units);
+    slow_excess(slow, ns, values, sums);
+    free(ns[0]);
+    free(ns[1]);
+}
+
+// Every launch of the side that has more lies beyond every one of the other. One launch a side says nothing of that.
+static bool slow_apart(double *const values[2], size_t count, double delta)
+{
+    double least[2] = {INFINITY, INFINITY}, most[2] = {-INFINITY, -INFINITY};
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < count; i++) {
+            least[side] = fmin(least[side], values[side][i]);
+            most[side] = fmax(most[side], values[side][i]);
+        }
+    return count > 1 && (delta > 0 ? least[1] > most[0] : least[0] > most[1]);
+}
+
+static void slow_words(struct slow *slow, int side)
+{
+    struct diff_slow *told = slow->told;
+    const struct slow_steps **found = xcalloc((size_t)slow->pairs + 1, sizeof *found);
+    int count = 0;
+    for (uint32_t pair = 0; pair < slow->pairs; pair++)
+        if (slow->both[pair])
+            found[count++] = &slow->launches[side][pair].found;
+    struct slow_steps_sum sum = slow_steps_sum(found, count);
+    struct strbuf text = {0};
+    slow_steps_words(&text, &sum, slow->workload.unit);
+    told->told[side] = arena_copy(slow->job.arena, text.text);
+    told->count[side] = sum.count;
+    told->of[side] = sum.of;
+    told->period[side] = sum.period;
+    strbuf_free(&text);
+    free(found);
+}
+
+// In sum. True: the sides differ by it, in every launch, as the gate says.
+static bool slow_sum(struct slow *slow, double sign)
+{
+    struct diff_slow *told = slow->told;
+    double(*ns[2])[SLOW_CLASSES], sums[2];
+    for (int side = 0; side < 2; side++) {
+        told->launch_ns[side] = arena_alloc(slow->job.arena, slow->pair_count + 1, sizeof *told->launch_ns[side]);
+        ns[side] = xcalloc((size_t)slow->pairs + 1, sizeof *ns[side]);
+        for (uint32_t pair = 0; pair < slow->pairs; pair++)
+            memcpy(ns[side][pair], slow->launches[side][pair].wall, sizeof ns[side][pair]);
+        slow_words(slow, side);
+    }
+    slow_excess(slow, ns, told->launch_ns, sums);
+    free(ns[0]);
+    free(ns[1]);
+    told->a_ns = sums[0];
+    told->b_ns = sums[1];
+    told->launch_count = slow->pair_count < SLOW_LAUNCHES_TOLD ? slow->pair_count : SLOW_LAUNCHES_TOLD;
+    double delta = sums[1] - sums[0];
+    return slow_apart(told->launch_ns, slow->pair_count, delta) && delta * sign >= 0;
+}
+
+// --- parts of it ----------------------------------------------------------------------------------
+
+// Units: 2 x pair + class, as slow_values has them. Windows of typical steps are in none of them at first: what the parts are called
+// is what they are in the slow steps.
+static void slow_units_windows(struct slow *slow, bool typical)
+{
+    for (int side = 0; side < 2; side++) {
+        const struct cost_tree *tree = slow->workload.trees[side];
+        for (size_t w = 0; w < tree->window_count; w++) {
+            uint32_t pair = tree->windows[w].pair, class = slow->class[side][w];
+            bool counts = slow->both[pair] && (class == SLOW_SLOW || (typical && class == SLOW_TYPICAL));
+            slow->job.units.of_window[side][w] = counts ? SLOW_CLASSES * pair + class : UINT32_MAX;
+        }
+    }
+}
+
+static void slow_units_make(struct slow *slow)
+{
+    struct diff_units *units = &slow->job.units;
+    units->count = (size_t)SLOW_CLASSES * slow->pairs;
+    units->units = xcalloc(units->count + 1, sizeof *units->units);
+    units->pairs = (uint32_t)slow->pair_count;
+    for (uint32_t i = 0; i < units->count; i++)
+        units->units[i] = (struct diff_unit){.pair = i / SLOW_CLASSES, .couple = -1, .side = -1};
+    for (int side = 0; side < 2; side++) {
+        size_t windows = slow->workload.trees[side]->window_count;
+        units->of_window[side] = xcalloc(windows + 1, sizeof *units->of_window[side]);
+        units->steps[side] = xcalloc(windows + 1, sizeof *units->steps[side]);
+        for (uint32_t pair = 0; pair < slow->pairs; pair++) {
+            const struct slow_launch *launch = &slow->launches[side][pair];
+            struct diff_unit *unit = &units->units[SLOW_CLASSES * pair + SLOW_SLOW];
+            if (!slow->both[pair])
+                continue;
+            unit->steps[side] = slow_steps_of(slow, launch);
+            unit->wall[side] = launch->wall[SLOW_TYPICAL] + launch->wall[SLOW_SLOW];
+            units->total_steps[side] += unit->steps[side];
+            units->total_wall[side] += unit->wall[side];
+        }
+    }
+}
+
+static int slow_group_compare(const void *left, const void *right, void *of)
+{
+    const struct diff_group *groups = of;
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    double x = fabs(groups[a].b - groups[a].a), y = fabs(groups[b].b - groups[b].a);
+    return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
+}
+
+static bool slow_is_blind(const struct diff_slow *told)
+{
+    return fabs(told->unseen_ns) > fabs(told->b_ns - told->a_ns) / 2;
+}
+
+// Of each group what slow steps have beyond typical ones: where most of it is, and how much was not seen.
+static void slow_groups(struct slow *slow, double *const scratch[2])
+{
+    struct diff_slow *told = slow->told;
+    size_t count = slow->workload.alignment->count, member_count = 0;
+    uint32_t *members = xcalloc(count + 1, sizeof *members);
+    double total = told->b_ns - told->a_ns, seen = 0;
+    for (uint32_t g = 0; g < count; g++) {
+        double sums[2];
+        slow_values(slow, &g, 1, scratch, sums);
+        slow->groups[g].a = sums[0];
+        slow->groups[g].b = sums[1];
+        seen += sums[1] - sums[0];
+        if ((sums[1] - sums[0]) * total > 0)
+            members[member_count++] = g;
+    }
+    qsort_r(members, member_count, sizeof *members, slow_group_compare, slow->groups);
+    told->unseen_ns = total - seen;
+    // Of what was seen, next to nothing would say where.
+    told->where = slow_is_blind(told) ? "" : diff_where(&slow->job, slow->groups, members, member_count);
+    free(members);
+}
+
+// What says nothing of what a part has beyond typical steps is left away: executions, busy time, evidence.
+static void slow_part_fill(struct slow *slow, const double sums[2], double *const values[2], struct diff_launch_part *part)
+{
+    struct diff_contribution *made = &part->contribution;
+    made->named = true;
+    made->few = false;
+    made->a_ns = sums[0];
+    made->b_ns = sums[1];
+    made->delta_ns = sums[1] - sums[0];
+    made->ci_lo_ns = made->ci_hi_ns = NAN;
+    made->busy_a_ns = made->busy_b_ns = made->count_a = made->count_b = NAN;
+    made->share = made->delta_ns / (slow->told->b_ns - slow->told->a_ns);
+    made->evidence_count = made->part_count = made->beside_count = 0;
+    made->beside_changed = false;
+    made->beside_cause = NULL;
+    part->launch_count = slow->told->launch_count;
+    for (int side = 0; side < 2; side++) {
+        part->launch_ns[side] = arena_alloc(slow->job.arena, part->launch_count + 1, sizeof *part->launch_ns[side]);
+        memcpy(part->launch_ns[side], values[side], part->launch_count * sizeof *values[side]);
+    }
+}
+
+static void slow_parts(struct slow *slow, double *const scratch[2])
+{
+    const struct diff_workload *workload = &slow->workload;
+    struct diff_slow *told = slow->told;
+    struct diff_launch_part *parts = arena_alloc(slow->job.arena, workload->contribution_count + 1, sizeof *parts);
+    double total = told->b_ns - told->a_ns, sums[2];
+    size_t count = 0;
+    for (size_t i = 0; i < workload->contribution_count; i++) {
+        const struct diff_contribution *of = &workload->contributions[i];
+        slow_values(slow, of->groups, of->group_count, scratch, sums);
+        double delta = sums[1] - sums[0];
+        if (delta * total <= 0 || fabs(delta) < slow_part_min * fabs(total) || !slow_apart(scratch, slow->pair_count, delta))
+            continue;
+        parts[count] = (struct diff_launch_part){.contribution = *of};
+        slow_part_fill(slow, sums, scratch, &parts[count++]);
+    }
+    qsort(parts, count, sizeof *parts, diff_launch_part_compare);
+    told->parts = parts;
+    told->part_count = count < SLOW_PARTS_MAX ? count : SLOW_PARTS_MAX;
+    for (size_t i = 0; i < told->part_count; i++) {
+        struct diff_contribution *made = &parts[i].contribution;
+        made->rank = (int)i + 1;
+        told->told_ns += made->delta_ns;
+        if (!made->suspect_count)
+            diff_suspects(&slow->job, made, slow->groups);
+    }
+}
+
+static void slow_explain(struct slow *slow)
+{
+    double *scratch[2];
+    for (int side = 0; side < 2; side++)
+        scratch[side] = xcalloc(slow->pair_count + 1, sizeof *scratch[side]);
+    slow_units_make(slow);
+    slow_units_windows(slow, false);
+    diff_contribute(&slow->job);
+    slow->groups = xcalloc(slow->workload.alignment->count + 1, sizeof *slow->groups);
+    diff_groups_make(&slow->job, slow->groups);
+    slow_units_windows(slow, true);
+    diff_launches_make(&slow->job); // which moves between groups by windows
+    slow_groups(slow, scratch);
+    slow_parts(slow, scratch);
+    free(scratch[0]);
+    free(scratch[1]);
+}
+
+static const char *slow_why_not(const struct slow *slow, bool apart)
+{
+    const struct diff_slow *told = slow->told;
+    struct arena *arena = slow->job.arena;
+    const char *unit = slow->workload.unit;
+    double steps = 0;
+    for (uint32_t pair = 0; pair < slow->pairs; pair++)
+        for (int side = 0; side < 2 && slow->both[pair]; side++)
+            steps += slow->launches[side][pair].steps[SLOW_SLOW];
+    if (!slow->pair_count)
+        return arena_print(arena, "no pair of traced launches has %ss on both sides", unit);
+    if (!(steps > 0))
+        return arena_print(arena,
+                           "the traced launches had no slow %ss: none of %ld took twice the typical one; trace more "
+                           "(schedule.traced_launches)",
+                           unit, told->of[0] + told->of[1]);
+    if (slow->pair_count == 1)
+        return "one traced launch a side does not tell what is chance; trace more (schedule.traced_launches)";
+    if (!apart)
+        return "not every traced launch of the side that is worse lies beyond those of the other; trace more (schedule.traced_launches)";
+    if (told->part_count)
+        return NULL;
+    return slow_is_blind(told)
+               ? "in most of the time that they take longer, nothing was seen to run"
+               : "no part of them is larger in all traced launches alike";
+}
+
+// The steps' job, of the slow ones.
+static void slow_begin(const struct diff_job *job, struct slow *slow)
+{
+    struct diff_workload *of = job->workload;
+    slow->job = *job;
+    slow->told = &of->slow;
+    slow->workload = (struct diff_workload){.name = of->name,
+                                            .unit = of->unit,
+                                            .step_a_ns = of->step_a_ns,
+                                            .step_b_ns = of->step_b_ns,
+                                            .delta_ns = of->delta_ns,
+                                            .delta_lo_ns = NAN,
+                                            .delta_hi_ns = NAN,
+                                            .trees = {of->trees[0], of->trees[1]},
+                                            .alignment = of->alignment};
+    slow->job.workload = &slow->workload;
+    slow->job.units = (struct diff_units){.scale = {job->units.scale[0], job->units.scale[1]}};
+    slow->job.untraced.ratio_count = 0;
+    slow->job.note_count = 0;
+    slow->job.single = true;
+    memset(slow->job.parallel, 0, sizeof slow->job.parallel);
+}
+
+int diff_slow(struct diff_job *job, struct error *err)
+{
+    struct slow_cell cells[METRIC_COUNT];
+    double sign = 0;
+    int rc = slow_cells(job, cells, err);
+    if (rc || strcmp(job->untraced.unit, "launch") == 0 || !slow_asked(cells, &job->workload->slow, &sign))
+        return rc;
+    struct slow slow = {0};
+    slow_begin(job, &slow);
+    slow_make(&slow);
+    bool apart = slow_sum(&slow, sign);
+    if (apart)
+        slow_explain(&slow);
+    slow.told->why_not = slow_why_not(&slow, apart);
+    slow_free(&slow);
+    return 0;
+}

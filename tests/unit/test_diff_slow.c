@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// What slow steps are made of, from steps made by hand: four traced launches a side of 200 steps of 10 ms, with what a story puts into
+// some of them, and cells that ask.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+#include "tests/unit/runner.h"
+
+enum { MS = 1000000, PAIRS = 4, FIRST = 5, STEPS = 200 };
+
+struct extra { // in a step; ns 0: none
+    const char *name, *place;
+    enum cost_kind kind;
+    enum cost_class class;
+    int64_t ns;
+};
+typedef struct extra (*extra_fn)(int side, int pair, int step);
+
+static struct store *store;
+static struct diff_workload workload;
+static struct diff_opts opts;
+static struct diff_job job;
+static const struct diff_slow *told;
+
+static void cell(const char *metric, double ratio, double low, double high, const char *verdict)
+{
+    char *why = NULL, *sql = xasprintf("INSERT INTO cell (workload, metric, unit, direction, gating, ratio, ci_lower, ci_upper, alpha, pairs, verdict, "
+                                       "improved, reason) VALUES ('train', '%s', 'ns', 'lower', 1, %f, %f, %f, 0.01, 10, '%s', 0, '')",
+                                       metric, ratio, low, high, verdict);
+    if (sqlite3_exec(store_db(store), sql, NULL, NULL, &why)) {
+        printf("%s: %s\n", sql, why);
+        exit(1);
+    }
+    free(sql);
+}
+
+static void begin(void)
+{
+    struct error err = {0};
+    CHECK_INT(store_open("", STORE_CREATE, &store, &err), 0);
+}
+
+static uint32_t place_of(struct cost_tree *tree, const char *name)
+{
+    return cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = name});
+}
+
+// A window of `block` steps, the first of which is `first`. Steps differ by 1 % each.
+static void window(struct cost_tree *tree, int side, int pair, int first, int block, extra_fn story)
+{
+    struct extra extra = {0};
+    int64_t usual = 0;
+    for (int step = first; step < first + block; step++) {
+        usual += 10 * MS + (step * 7 + pair * 3 + side) % 5 * (MS / 10);
+        struct extra one = story(side, pair, step);
+        extra = one.ns ? one : extra;
+    }
+    uint32_t id = cost_tree_window(tree, &(struct cost_window){.pair = (uint32_t)pair, .couple = -1, .steps = (uint32_t)block,
+                                                               .first_step = (uint32_t)first, .wall_ns = usual + extra.ns});
+    uint32_t gemm = cost_tree_child(tree, place_of(tree, "forward"),
+                                    &(struct cost_key){.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = "gemm", .module = "libm.so"});
+    cost_tree_add(tree, gemm, id, usual, usual, block);
+    if (!extra.ns)
+        return;
+    uint32_t leaf = cost_tree_child(tree, place_of(tree, extra.place),
+                                    &(struct cost_key){.kind = extra.kind, .class = extra.class, .name = extra.name, .module = "libx.so"});
+    cost_tree_add(tree, leaf, id, extra.ns, extra.ns, 1);
+}
+
+static void run(const char *unit, int pairs, int block, extra_fn story)
+{
+    struct error err = {0};
+    workload = (struct diff_workload){.name = "train", .unit = unit, .step_a_ns = 10.2 * MS, .step_b_ns = 10.2 * MS};
+    job = (struct diff_job){.store = store, .opts = &opts, .workload = &workload, .arena = arena_new(), .units = {.scale = {1, 1}}};
+    job.untraced = (struct diff_untraced){.unit = unit, .step = {10.2 * MS, 10.2 * MS}};
+    for (int side = 0; side < 2; side++) {
+        workload.trees[side] = cost_tree_new();
+        for (int pair = 0; pair < pairs; pair++)
+            for (int step = FIRST; step < FIRST + STEPS; step += block)
+                window(workload.trees[side], side, pair, step, block, story);
+        job.first[side] = cost_tree_finish(workload.trees[side]);
+    }
+    workload.alignment = align_trees(workload.trees[0], workload.trees[1], &(struct align_opts){0});
+    int rc = diff_slow(&job, &err);
+    if (rc)
+        printf("%s\n", err.text);
+    CHECK_INT(rc, 0);
+    told = &workload.slow;
+}
+
+static void clear(void)
+{
+    alignment_free(workload.alignment);
+    cost_tree_free(workload.trees[0]);
+    cost_tree_free(workload.trees[1]);
+    arena_free(job.arena);
+}
+
+static void end(void)
+{
+    clear();
+    store_close(store);
+}
+
+static struct extra nothing(int side, int pair, int step)
+{
+    (void)side, (void)pair, (void)step;
+    return (struct extra){0};
+}
+
+static struct extra checkpoint(int side, int pair, int step)
+{
+    (void)pair;
+    return (struct extra){"save_state", "checkpoint", COST_FUNCTION, COST_HOST_RUN, side && step % 20 == 19 ? 90 * MS : 0};
+}
+
+static struct extra checkpoint_of_a(int side, int pair, int step)
+{
+    return checkpoint(!side, pair, step);
+}
+
+static struct extra collection(int side, int pair, int step)
+{
+    (void)side, (void)pair;
+    return (struct extra){"garbage collection", "forward", COST_FUNCTION, COST_HOST_RUN, step % 50 == 40 ? 60 * MS : 0};
+}
+
+static struct extra collection_and_checkpoint(int side, int pair, int step)
+{
+    struct extra save = checkpoint(side, pair, step);
+    return save.ns ? save : collection(side, pair, step);
+}
+
+static struct extra unseen(int side, int pair, int step)
+{
+    struct extra extra = checkpoint(side, pair, step);
+    return (struct extra){"unknown", "forward", COST_GAP, COST_IDLE, extra.ns};
+}
+
+static struct extra once(int side, int pair, int step)
+{
+    return (struct extra){"save_state", "checkpoint", COST_FUNCTION, COST_HOST_RUN, side && pair == 2 && step == 100 ? 90 * MS : 0};
+}
+
+static struct extra retry(int side, int pair, int step) // too short for a slow step
+{
+    (void)pair;
+    return (struct extra){"retry_lookup", "forward", COST_FUNCTION, COST_HOST_RUN, side && step % 60 == 30 ? 6 * MS : 0};
+}
+
+static void check_checkpoint(void)
+{
+    CHECK_INT(told->part_count, 1);
+    const struct diff_launch_part *part = &told->parts[0];
+    CHECK_INT(part->contribution.kind, DIFF_CPU_FUNCTION_ADDED);
+    CHECK_STR(part->contribution.label, "save_state");
+    CHECK_STR(part->contribution.where, "checkpoint");
+    CHECK_STR(told->where, "checkpoint");
+    CHECK(!told->why_not);
+    CHECK_DBL(part->contribution.a_ns, 0, 0);
+    CHECK_DBL(part->contribution.delta_ns, 4.5 * MS, 0.001 * MS); // 90 ms in each 20th
+    CHECK_DBL(part->contribution.share, 1, 0.02);
+    CHECK_DBL(told->told_ns, part->contribution.delta_ns, 1);
+    CHECK_DBL(told->unseen_ns, 0, 1);
+    CHECK_INT(part->launch_count, PAIRS);
+    for (int pair = 0; pair < PAIRS; pair++) {
+        CHECK_DBL(part->launch_ns[0][pair], 0, 0);
+        CHECK_DBL(part->launch_ns[1][pair], 4.5 * MS, 0.001 * MS);
+        CHECK_DBL(told->launch_ns[1][pair] - told->launch_ns[0][pair], 4.5 * MS, 0.05 * MS);
+    }
+}
+
+TEST(a_checkpoint_of_the_candidate_alone)
+{
+    begin();
+    cell("slow_steps", 1.2, 1.1, 1.3, "fail");
+    run("step", PAIRS, 1, checkpoint);
+    CHECK_STR(told->metric, "slow_steps");
+    CHECK(told->failed && !told->typical_failed && !told->tail);
+    check_checkpoint();
+    CHECK_INT(told->count[0], 0);
+    CHECK_INT(told->count[1], 10 * PAIRS);
+    CHECK_INT(told->of[1], STEPS * PAIRS);
+    CHECK_INT(told->period[0], 0);
+    CHECK_INT(told->period[1], 20);
+    CHECK_CONTAINS(told->told[1], "40 slow steps of 800, 100 ms beside 10.2 ms, every 20 steps");
+    CHECK_STR(told->told[0], "0 slow steps of 800");
+    end();
+}
+
+// A device's windows are of several steps.
+TEST(windows_of_several_steps)
+{
+    begin();
+    cell("slow_steps", 1.2, 1.1, 1.3, "fail");
+    run("step", PAIRS, 5, checkpoint);
+    check_checkpoint();
+    CHECK_INT(told->count[1], 10 * PAIRS);
+    CHECK_INT(told->of[1], STEPS / 5 * PAIRS);
+    end();
+}
+
+// What both sides' slow steps have is no difference; what the candidate's have more is.
+TEST(a_collection_on_both_sides_alike)
+{
+    begin();
+    cell("slow_steps", 1.2, 1.1, 1.3, "fail");
+    run("step", PAIRS, 1, collection);
+    CHECK_INT(told->part_count, 0);
+    CHECK_CONTAINS(told->why_not, "not every traced launch");
+    CHECK(told->count[0] == told->count[1] && told->count[0] > 0);
+    clear();
+    run("step", PAIRS, 1, collection_and_checkpoint);
+    check_checkpoint();
+    CHECK(told->a_ns > 1 * MS);
+    end();
+}
+
+TEST(slow_by_nothing_that_was_seen)
+{
+    begin();
+    cell("slow_steps", 1.2, 1.1, 1.3, "fail");
+    run("step", PAIRS, 1, unseen);
+    CHECK_INT(told->part_count, 0);
+    CHECK_CONTAINS(told->why_not, "nothing was seen to run");
+    CHECK_DBL(told->unseen_ns, 4.5 * MS, 0.001 * MS);
+    CHECK_STR(told->where, "");
+    end();
+}
+
+TEST(one_slow_step_of_one_launch_is_chance)
+{
+    begin();
+    cell("slow_steps", 1.2, 1.1, 1.3, "fail");
+    run("step", PAIRS, 1, once);
+    CHECK_INT(told->part_count, 0);
+    CHECK_INT(told->count[1], 1);
+    CHECK_CONTAINS(told->why_not, "not every traced launch");
+    clear();
+    run("step", 1, 1, checkpoint);
+    CHECK_INT(told->part_count, 0);
+    CHECK_CONTAINS(told->why_not, "one traced launch a side");
+    end();
+}
+
+TEST(no_slow_steps_in_the_traced_launches)
+{
+    begin();
+    cell("slow_steps", 1.2, 1.1, 1.3, "inconclusive");
+    run("step", PAIRS, 1, nothing);
+    CHECK_STR(told->metric, "slow_steps");
+    CHECK(!told->failed);
+    CHECK_INT(told->part_count, 0);
+    CHECK_STR(told->why_not, "the traced launches had no slow steps: none of 1600 took twice the typical one; trace more "
+                             "(schedule.traced_launches)");
+    end();
+}
+
+// Fewer of them are told with their sign; launches that say the opposite of the gate tell nothing.
+TEST(the_sign_is_the_gates)
+{
+    begin();
+    cell("slow_steps", 0.8, 0.7, 0.9, "pass");
+    run("step", PAIRS, 1, checkpoint_of_a);
+    CHECK_INT(told->part_count, 1);
+    CHECK_INT(told->parts[0].contribution.kind, DIFF_CPU_FUNCTION_REMOVED);
+    CHECK_DBL(told->parts[0].contribution.delta_ns, -4.5 * MS, 0.001 * MS);
+    clear();
+    run("step", PAIRS, 1, checkpoint);
+    CHECK_INT(told->part_count, 0);
+    CHECK_CONTAINS(told->why_not, "not every traced launch");
+    end();
+}
+
+TEST(the_slowest_requests_of_a_tail)
+{
+    begin();
+    cell("latency_p50", 1, 0.99, 1.01, "pass");
+    cell("latency_p99", 1.5, 1.4, 1.6, "fail");
+    run("request", PAIRS, 1, retry);
+    CHECK_STR(told->metric, "latency_p99");
+    CHECK(told->tail && told->failed);
+    CHECK_INT(told->count[1], 3 * PAIRS); // at and beyond p99 of 200
+    CHECK_INT(told->part_count, 1);
+    CHECK_STR(told->parts[0].contribution.label, "retry_lookup");
+    CHECK_DBL(told->parts[0].contribution.delta_ns, 6 * MS, 0.001 * MS); // of one of them
+    CHECK_CONTAINS(told->told[1], "12 slow requests of 800");
+    end();
+}
+
+struct asking {
+    const char *metric, *verdict;
+    double ratio, low, high;
+};
+
+TEST(who_asks)
+{
+    static const struct {
+        struct asking cells[2];
+        const char *metric; // NULL: nobody
+    } cases[] = {
+        {{{"slow_steps", "pass", 1, 0.99, 1.01}}, NULL},
+        {{{"slow_steps", "pass", 1.01, 1.001, 1.015}}, "slow_steps"}, // within the margin, and told from 0
+        {{{"slow_steps", "inconclusive", 1.01, 0.9, 1.1}}, "slow_steps"},
+        {{{"step_time", "fail", 1.2, 1.19, 1.21}, {"mean_step_time", "fail", 1.2, 1.18, 1.22}}, NULL}, // the typical step is why
+        {{{"step_time", "fail", 1.2, 1.19, 1.21}, {"mean_step_time", "fail", 1.4, 1.35, 1.45}}, "mean_step_time"},
+        {{{"step_time", "pass", 1, 0.99, 1.01}, {"mean_step_time", "fail", 1.2, 1.1, 1.3}}, "mean_step_time"},
+        {{{"step_time", "inconclusive", 1, 0.95, 1.05}, {"mean_step_time", "inconclusive", 1, 0.94, 1.06}}, NULL}, // so is all of it
+        {{{"step_time", "pass", 1, 0.99, 1.01}, {"mean_step_time", "inconclusive", 1, 0.94, 1.06}}, "mean_step_time"},
+        {{{"latency_p50", "fail", 1.2, 1.19, 1.21}, {"latency_p99", "fail", 1.2, 1.15, 1.25}}, NULL},
+        {{{"slow_steps", "inconclusive", 1, 0.9, 1.1}, {"latency_p99", "fail", 1.2, 1.15, 1.25}}, "latency_p99"}, // what fails first
+        {{{"total_time", "fail", 1.2, 1.15, 1.25}}, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        begin();
+        for (size_t k = 0; k < 2 && cases[i].cells[k].metric; k++) {
+            const struct asking *one = &cases[i].cells[k];
+            cell(one->metric, one->ratio, one->low, one->high, one->verdict);
+        }
+        run("step", PAIRS, 1, nothing);
+        CHECK_STR(told->metric ? told->metric : "nobody", cases[i].metric ? cases[i].metric : "nobody");
+        end();
+    }
+}
+
+// Slices and whole launches are no steps.
+TEST(windows_without_numbers_are_no_steps)
+{
+    begin();
+    cell("slow_steps", 1.2, 1.1, 1.3, "fail");
+    run("step", PAIRS, STEPS, checkpoint);
+    CHECK_INT(told->part_count, 0);
+    CHECK_CONTAINS(told->why_not, "no pair of traced launches");
+    clear();
+    run("launch", PAIRS, 1, checkpoint);
+    CHECK(!told->metric);
+    end();
+}
