@@ -203,6 +203,41 @@ def test_first_step():
     assert document("all.db")["first_step"]["contributions"] == []
 
 
+def slow_steps_fail(store):
+    """The gate's word on slow steps, as it would stand in the store beside a median step that is as before; what `upgate diff` makes of it."""
+    db = sqlite3.connect(path(store))
+    db.execute("UPDATE cell SET verdict = 'pass' WHERE metric = 'step_time'")
+    db.execute("INSERT INTO cell (workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, ci_upper, margin, alpha, pairs, "
+               "look, verdict, improved, reason) VALUES ('train', 'slow_steps', 'ratio', 'lower', 1, 0, 0.4, 1.4, 1.3, 1.5, 0.02, 0.01, 10, 1, 'fail', 0, '')")
+    db.commit()
+    db.close()
+    return document(store)["slow_steps"]
+
+
+def test_slow_steps():
+    """A checkpoint in each 12th step of the candidate: told as what its slow blocks have that the others have not, launch by launch."""
+    save = diff_store_model.Op("host", "save_state", 40 * diff_store_model.MS, None, "optimizer", python=("save_checkpoint",), steps=tuple(range(10, 60, 12)))
+    diff_store.PLANTS["rare_save"] = (lambda step: step + [save], (), "", "", diff_store_model.model, 1, {"silent": True})
+    try:
+        diff_store.write("rare_save", path("slow.db"), host=True, pairs=5, couples=14)
+    finally:
+        del diff_store.PLANTS["rare_save"]
+    slow = slow_steps_fail("slow.db")
+    assert slow["metric"] == "slow_steps" and slow["failed"] and not slow["tail"] and slow["why_not"] is None, slow
+    assert slow["slow"]["a"] == 0 < slow["slow"]["b"] <= 4 * 4, slow
+    assert slow["contributions"] and "save_checkpoint" in slow["where"], slow
+    # 40 ms in each 12th step, of which the device hides what it had in its queue.
+    assert 0.5 * 40e6 / 12 < slow["b_ns"] - slow["a_ns"] < 1.5 * 40e6 / 12, slow
+    top = slow["contributions"][0]
+    assert top["share"] > 0.7 and top["ci_ns"] == [None, None], top
+    assert len(top["launches_ns"]["b"]) == 4 and min(top["launches_ns"]["b"]) > max(top["launches_ns"]["a"]), top
+    table = run("slow.db").stdout
+    assert table.startswith("train: slow steps take ") and "save_checkpoint" in table.split("train: step")[0], table
+    diff_store.write("aa", path("even.db"), host=True, pairs=5, couples=8)
+    even = slow_steps_fail("even.db")
+    assert not even["contributions"] and even["why_not"].startswith("the traced launches had no slow steps: none of "), even
+
+
 def members(value):
     """All names of a document but those of the decomposition, which are the classes."""
     if isinstance(value, list):
@@ -220,7 +255,9 @@ def test_document_is_described():
     for plant in ("allreduce_beside", "straggler", "cold_start"):
         diff_store.write(plant, path("members.db"), host=True, pairs=5, couples=6)
         found |= members(document("members.db"))
-    assert {"beside_cause", "collectives", "why_ns", "launches_ns", "phases"} <= found, found
+    slow_steps_fail("members.db")
+    found |= members(document("members.db"))
+    assert {"beside_cause", "collectives", "why_ns", "launches_ns", "phases", "slow_steps", "unseen_ns"} <= found, found
     assert found <= described, found - described
 
 
