@@ -203,15 +203,16 @@ def test_first_step():
     assert document("all.db")["first_step"]["contributions"] == []
 
 
-def slow_steps_fail(store):
-    """The gate's word on slow steps, as it would stand in the store beside a median step that is as before; what `upgate diff` makes of it."""
+def fails(store, metric, ratio=1.4):
+    """The gate's word on a metric, as it would stand in the store beside a median step that is as before; what `upgate diff` makes of it."""
     db = sqlite3.connect(path(store))
     db.execute("UPDATE cell SET verdict = 'pass' WHERE metric = 'step_time'")
     db.execute("INSERT INTO cell (workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, ci_upper, margin, alpha, pairs, "
-               "look, verdict, improved, reason) VALUES ('train', 'slow_steps', 'ratio', 'lower', 1, 0, 0.4, 1.4, 1.3, 1.5, 0.02, 0.01, 10, 1, 'fail', 0, '')")
+               "look, verdict, improved, reason) VALUES ('train', ?, 'ns', 'lower', 1, 1e9, ?, ?, ?, ?, 0.02, 0.01, 10, 1, 'fail', 0, '')",
+               (metric, 1e9 * ratio, ratio, ratio - 0.1, ratio + 0.1))
     db.commit()
     db.close()
-    return document(store)["slow_steps"]
+    return document(store)[metric]
 
 
 def test_slow_steps():
@@ -222,7 +223,7 @@ def test_slow_steps():
         diff_store.write("rare_save", path("slow.db"), host=True, pairs=5, couples=14)
     finally:
         del diff_store.PLANTS["rare_save"]
-    slow = slow_steps_fail("slow.db")
+    slow = fails("slow.db", "slow_steps")
     assert slow["metric"] == "slow_steps" and slow["failed"] and not slow["tail"] and slow["why_not"] is None, slow
     assert slow["slow"]["a"] == 0 < slow["slow"]["b"] <= 4 * 4, slow
     assert slow["contributions"] and "save_checkpoint" in slow["where"], slow
@@ -234,7 +235,7 @@ def test_slow_steps():
     table = run("slow.db").stdout
     assert table.startswith("train: slow steps take ") and "save_checkpoint" in table.split("train: step")[0], table
     diff_store.write("aa", path("even.db"), host=True, pairs=5, couples=8)
-    even = slow_steps_fail("even.db")
+    even = fails("even.db", "slow_steps")
     assert not even["contributions"] and even["why_not"].startswith("the traced launches had no slow steps: none of "), even
 
 
@@ -255,9 +256,10 @@ def test_document_is_described():
     for plant in ("allreduce_beside", "straggler", "cold_start"):
         diff_store.write(plant, path("members.db"), host=True, pairs=5, couples=6)
         found |= members(document("members.db"))
-    slow_steps_fail("members.db")
+    fails("members.db", "slow_steps")
+    fails("members.db", "cpu_time", 3)
     found |= members(document("members.db"))
-    assert {"beside_cause", "collectives", "why_ns", "launches_ns", "phases", "slow_steps", "unseen_ns"} <= found, found
+    assert {"beside_cause", "collectives", "why_ns", "launches_ns", "phases", "slow_steps", "unseen_ns", "cpu_time", "places"} <= found, found
     assert found <= described, found - described
 
 

@@ -725,3 +725,38 @@ TEST(the_same_trace_gives_the_same_tree)
     world_close(&worlds[0]);
     world_close(&worlds[1]);
 }
+
+// Below its phase where it makes steps, below the thread's name where it does not; of other programs nothing.
+TEST(cpu_time_of_all_threads)
+{
+    struct world world;
+    world_open(&world);
+    uint32_t worker = world_thread(&world, world.process, "pt_autograd_0");
+    uint32_t loader = world_thread(&world, world_process(&world, world.process, TRACE_TARGET, "python", NULL), "python3.11");
+    uint32_t stranger = world_thread(&world, world_process(&world, TRACE_NONE, TRACE_OTHER, "make", NULL), "make");
+    world_step(&world, 0, 0, 10000);
+    world_phase(&world, 0, 0, 10000, "forward");
+    for (int64_t at = 500; at < 3500; at += 1000)
+        world_tick(&world, world.thread, at, "gemm@libblas.so", NULL);
+    world_tick(&world, world.thread, 12500, "save@libio.so", NULL); // between steps
+    for (int64_t at = 600; at < 2600; at += 1000)
+        world_tick(&world, worker, at, "spin_wait@libpool.so", NULL);
+    world_tick(&world, loader, 700, "decode@libjpeg.so", NULL);
+    for (int64_t at = 800; at < 9800; at += 1000)
+        world_tick(&world, stranger, at, "compile@cc1", NULL);
+    world_begin(&world);
+    uint32_t window = cost_tree_window(world.tree, &(struct cost_window){.steps = 1});
+    CHECK_INT(host_path_cpu(world.path, window), 7 * WORLD_TICK_US * US);
+    CHECK_INT(window_ns(world.tree, window), 7 * WORLD_TICK_US * US);
+    CHECK_INT(leaf_us(&world, "gemm", COST_HOST_RUN), 3 * WORLD_TICK_US);
+    CHECK_INT(leaf_us(&world, "spin_wait", COST_HOST_RUN), 2 * WORLD_TICK_US);
+    CHECK_INT(leaf_us(&world, "decode", COST_HOST_RUN), WORLD_TICK_US);
+    CHECK_INT(leaf_us(&world, "save", COST_HOST_RUN), WORLD_TICK_US);
+    CHECK_INT(leaf_us(&world, "compile", COST_CLASS_COUNT), 0);
+    const struct cost_node *nodes = world.tree->nodes;
+    CHECK_STR(nodes[leaf_node(&world, "gemm")->parent].name, "forward");
+    CHECK_STR(nodes[leaf_node(&world, "save")->parent].name, "outside of steps");
+    CHECK_STR(nodes[leaf_node(&world, "spin_wait")->parent].name, "thread pt_autograd");
+    CHECK_STR(nodes[leaf_node(&world, "decode")->parent].name, "thread python");
+    world_close(&world);
+}

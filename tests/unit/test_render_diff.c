@@ -117,7 +117,7 @@ static struct diff_launch_part first_parts[] = {
                       .evidence_count = 2},
      .launch_ns = {first_a, first_b},
      .launch_count = 2}};
-static struct diff_first_phase first_phases[] = {{"forward", 2e6, 3.07e8}};
+static struct diff_once_place first_phases[] = {{"forward", 2e6, 3.07e8}};
 static struct diff_straggler stragglers[] = {{.rank = 3,
                                               .side = 1,
                                               .last_count = 40,
@@ -476,4 +476,52 @@ TEST(slow_steps_that_are_not_explained_say_why)
     document = diff_view_json(&diff);
     CHECK(!json_object_get(json_array_get(json_object_get(document, "workloads"), 0), "slow_steps"));
     json_decref(document);
+}
+
+TEST(cpu_time_is_told_where_it_is_asked_for)
+{
+    static double cpu_a[] = {0, 0}, cpu_b[] = {2.4e9, 2.6e9};
+    static struct diff_launch_part parts[] = {{.contribution = {.rank = 1,
+                                                                .kind = DIFF_CPU_FUNCTION_ADDED,
+                                                                .label = "spin<script>alert(1)\x1b[31m",
+                                                                .where = "thread python",
+                                                                .b_ns = 2.5e9,
+                                                                .delta_ns = 2.5e9},
+                                               .launch_ns = {cpu_a, cpu_b},
+                                               .launch_count = 2}};
+    static struct diff_once_place places[] = {{"forward", 3e9, 3.01e9}, {"thread python", 0, 2.5e9}};
+    struct diff_workload workload = explained();
+    const struct diff diff = {.workloads = &workload, .workload_count = 1};
+    CHECK(!diff_text_cpu(&workload));
+    workload.cpu_a_ns = 3e9;
+    workload.cpu_b_ns = 5.5e9;
+    workload.cpu = (struct diff_once){.parts = parts, .part_count = 1, .phases = places, .phase_count = 2, .pairs = 2};
+    char *text = diff_text_cpu(&workload);
+    CHECK_STR(text, "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %): Function added: spin<script>alert(1)\x1b[31m +2.5 s");
+    free(text);
+    text = diff_text_cpu_answer(&workload);
+    CHECK_STR(text, "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s.");
+    free(text);
+    text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){.width = 140});
+    CHECK_CONTAINS(text, "CPU time of a launch 3 s -> 5.5 s");
+    CHECK_CONTAINS(text, "in thread python (a 0, 0; b 2.4 s, 2.6 s)");
+    CHECK(!strchr(text, '\x1b'));
+    free(text);
+    text = diff_view_markdown(&diff);
+    CHECK_CONTAINS(text, "thread python 0 -> 2.5 s");
+    CHECK(!strstr(text, "<script>alert") && !strchr(text, '\x1b'));
+    free(text);
+    json_t *document = diff_view_json(&diff), *item = json_object_get(json_array_get(json_object_get(document, "workloads"), 0), "cpu_time");
+    CHECK_INT(json_integer_value(json_object_get(item, "b_ns")), 5500000000LL);
+    CHECK_INT(json_array_size(json_object_get(item, "places")), 2);
+    CHECK_INT(json_array_size(json_object_get(item, "contributions")), 1);
+    json_decref(document);
+    workload.cpu = (struct diff_once){.pairs = 1, .why_not = "one traced launch a side does not tell which part of it differs"};
+    text = diff_text_cpu(&workload);
+    CHECK_STR(text, "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %), not explained: one traced launch a side does not tell which part of it differs");
+    free(text);
+    CHECK(!diff_text_cpu_answer(&workload));
+    text = table_of(&(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});
+    CHECK(!strstr(text, "CPU time"));
+    free(text);
 }

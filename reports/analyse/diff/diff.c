@@ -190,6 +190,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
     diff_stragglers_judge(job);
     diff_late(job);
     diff_first(job);
+    diff_cpu(job);
     rc = diff_slow(job, err);
     diff_typical(job);
     diff_notes(job);
@@ -209,6 +210,8 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
     workload->delta_hi_ns = untraced->hi;
     workload->cold_a_ns = untraced->cold[0];
     workload->cold_b_ns = untraced->cold[1];
+    workload->cpu_a_ns = untraced->cpu[0];
+    workload->cpu_b_ns = untraced->cpu[1];
     workload->traced_ratio[0] = workload->traced_ratio[1] = NAN;
     workload->match_coverage = workload->residual_ns = workload->slower_ns = workload->faster_ns = NAN;
     workload->unaccounted[0] = workload->unaccounted[1] = NAN;
@@ -373,6 +376,8 @@ void diff_free(struct diff *diff)
         cost_tree_free(diff->workloads[i].trees[1]);
         cost_tree_free(diff->workloads[i].first.trees[0]);
         cost_tree_free(diff->workloads[i].first.trees[1]);
+        cost_tree_free(diff->workloads[i].cpu.trees[0]);
+        cost_tree_free(diff->workloads[i].cpu.trees[1]);
     }
     arena_free(diff->arena);
     free(diff);

@@ -100,16 +100,17 @@ struct diff_launch_part {
     size_t launch_count;
 };
 
-struct diff_first_phase {
+struct diff_once_place {
     const char *name;
     double a_ns, b_ns;
 };
 
-// The first step, which is in no contribution of the others: what of it every traced launch of the candidate spends more on,
-// or less, than every one of the baseline. Scaled to the untraced first step.
-struct diff_first { // all 0: its difference is not told from 0, or from that of all steps
+// What each launch has once, and what is in no contribution of the others: its first step; its CPU time, of all threads and processes.
+// What of it every traced launch of the candidate spends more on, or less, than every one of the baseline. Scaled to the untraced
+// launches. Places of CPU time: the phases of the threads that make steps, "thread NAME" of all others.
+struct diff_once { // all 0: its difference is not told from 0, or from that of all steps
     struct diff_launch_part *parts; size_t part_count; // largest first
-    struct diff_first_phase *phases; size_t phase_count; // outermost ones, as they come
+    struct diff_once_place *phases; size_t phase_count; // outermost ones, as they come
     const char *why_not;         // NULL; else why there are no parts
     size_t pairs;
     struct cost_tree *trees[2];  // hold names
@@ -205,7 +206,8 @@ struct diff_workload {
     const char *late; // the difference is a rank that others wait for: the sentence that says so; NULL
     const char **notes;      size_t note_count; // what weakens the answer, sentences
     double cold_a_ns, cold_b_ns; // first step; NAN
-    struct diff_first first;
+    double cpu_a_ns, cpu_b_ns;   // CPU time of a launch; NAN
+    struct diff_once first, cpu;
     struct diff_slow slow;
     struct diff_memory memory;    // also of what is unexplained otherwise
     struct cost_tree *trees[2];   // NULL when unexplained

@@ -24,6 +24,7 @@ struct diff_untraced {
     double *ratios; // ln(b / a) of each pair
     size_t ratio_count;
     double cold[2], cold_lo, cold_hi; // first step; bounds of b - a
+    double cpu[2], cpu_lo, cpu_hi;    // CPU time of a launch, all threads; the same
 };
 
 struct diff_pair {
@@ -181,7 +182,18 @@ void diff_typical(struct diff_job *job); // what a timeline shows
 bool diff_first_wanted(const struct diff_job *job);
 void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
 void diff_first(struct diff_job *job);
+// diff_once.c: what each launch has once, from trees of a window of couple 0 a launch; of: of both sides, b - a within lo and hi; unit:
+// "first step".
+void diff_once(const struct diff_job *job, const char *unit, const double of[2], double lo, double hi, struct diff_once *ret);
+// Values of launches by side: has every launch of the side that has more (delta > 0: b) more than every one of the other; wide: by more
+// than launches of either side lie apart? One launch a side says nothing of that: false.
+bool diff_launches_apart(double *const values[2], size_t count, double delta, bool wide);
 int diff_launch_part_compare(const void *left, const void *right); // for qsort: largest first
+// diff_cpu.c: the CPU time of a launch, where its untraced difference is told from 0 and from the step's; then ticks of all threads are
+// added to cpu.trees.
+bool diff_cpu_wanted(const struct diff_job *job);
+void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree);
+void diff_cpu(struct diff_job *job);
 // diff_slow.c: what slow steps (or the slowest requests) have that typical ones have not: fills workload->slow, where a cell asks.
 int diff_slow(struct diff_job *job, struct error *err);
 // Where the memory is (diff_memory.c): fills workload->memory, where peak_memory differs beyond its margin.

@@ -276,17 +276,16 @@ static int measure_mean(struct diff_job *job, const struct measure_cell *step, s
     return 0;
 }
 
-static int measure_cold(struct diff_job *job, struct error *err)
+static int measure_once(struct diff_job *job, const char *metric, double of[2], double *lo, double *hi, struct error *err)
 {
     struct measure_cell cell;
-    int rc = measure_cell(job, "first_step_time", &cell, err);
+    int rc = measure_cell(job, metric, &cell, err);
     if (rc || !measure_usable(&cell))
         return rc;
-    struct diff_untraced *untraced = &job->untraced;
-    untraced->cold[0] = cell.a;
-    untraced->cold[1] = cell.a * cell.ratio;
-    untraced->cold_lo = cell.a * (cell.lo - 1);
-    untraced->cold_hi = cell.a * (cell.hi - 1);
+    of[0] = cell.a;
+    of[1] = cell.a * cell.ratio;
+    *lo = cell.a * (cell.lo - 1);
+    *hi = cell.a * (cell.hi - 1);
     return 0;
 }
 
@@ -302,7 +301,10 @@ int diff_measure(struct diff_job *job, struct error *err)
                                        .hi = NAN,
                                        .cold = {NAN, NAN},
                                        .cold_lo = NAN,
-                                       .cold_hi = NAN};
+                                       .cold_hi = NAN,
+                                       .cpu = {NAN, NAN},
+                                       .cpu_lo = NAN,
+                                       .cpu_hi = NAN};
     int64_t steps = 0;
     struct error none = {0};
     bool has_steps = store_get_int(job->store, &steps, &none,
@@ -329,5 +331,7 @@ int diff_measure(struct diff_job *job, struct error *err)
         rc = measure_steps(job, false, err);
     if (rc == 0 && isnan(untraced->delta) && has_steps)
         rc = measure_steps(job, true, err);
-    return rc ? rc : measure_cold(job, err);
+    if (rc == 0)
+        rc = measure_once(job, "first_step_time", untraced->cold, &untraced->cold_lo, &untraced->cold_hi, err);
+    return rc ? rc : measure_once(job, "cpu_time", untraced->cpu, &untraced->cpu_lo, &untraced->cpu_hi, err);
 }

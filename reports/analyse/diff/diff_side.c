@@ -83,6 +83,8 @@ static int side_add(struct diff_job *job, size_t pair, int side, struct error *e
     launch_path_add(trace, host, tree);
     if (job->workload->first.trees[side])
         diff_first_add(trace, job->workload->first.trees[side]);
+    if (job->workload->cpu.trees[side])
+        diff_cpu_add(trace, job->workload->cpu.trees[side]);
     side_parallel(&job->parallel[side], trace);
     diff_stragglers_add(job, trace, host, tree);
     job->has_gpu = job->has_gpu || trace->has_gpu;
@@ -153,6 +155,8 @@ int diff_load_sides(struct diff_job *job, struct error *err)
     workload->trees[1] = cost_tree_new();
     for (int side = 0; side < 2 && diff_first_wanted(job); side++)
         workload->first.trees[side] = cost_tree_new();
+    for (int side = 0; side < 2 && diff_cpu_wanted(job); side++)
+        workload->cpu.trees[side] = cost_tree_new();
     for (size_t pair = 0; pair < job->pair_count; pair++) {
         for (int side = 0; side < 2 && rc == 0; side++)
             rc = side_add(job, pair, side, err);

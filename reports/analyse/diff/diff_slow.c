@@ -243,18 +243,6 @@ static void slow_values(const struct slow *slow, const uint32_t *groups, size_t 
     free(ns[1]);
 }
 
-// Every launch of the side that has more lies beyond every one of the other. One launch a side says nothing of that.
-static bool slow_apart(double *const values[2], size_t count, double delta)
-{
-    double least[2] = {INFINITY, INFINITY}, most[2] = {-INFINITY, -INFINITY};
-    for (int side = 0; side < 2; side++)
-        for (size_t i = 0; i < count; i++) {
-            least[side] = fmin(least[side], values[side][i]);
-            most[side] = fmax(most[side], values[side][i]);
-        }
-    return count > 1 && (delta > 0 ? least[1] > most[0] : least[0] > most[1]);
-}
-
 static void slow_words(struct slow *slow, int side)
 {
     struct diff_slow *told = slow->told;
@@ -293,7 +281,7 @@ static bool slow_sum(struct slow *slow, double sign)
     told->b_ns = sums[1];
     told->launch_count = slow->pair_count < SLOW_LAUNCHES_TOLD ? slow->pair_count : SLOW_LAUNCHES_TOLD;
     double delta = sums[1] - sums[0];
-    return slow_apart(told->launch_ns, slow->pair_count, delta) && delta * sign >= 0;
+    return diff_launches_apart(told->launch_ns, slow->pair_count, delta, false) && delta * sign >= 0;
 }
 
 // --- parts of it ----------------------------------------------------------------------------------
@@ -406,7 +394,7 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
         const struct diff_contribution *of = &workload->contributions[i];
         slow_values(slow, of->groups, of->group_count, scratch, sums);
         double delta = sums[1] - sums[0];
-        if (delta * total <= 0 || fabs(delta) < slow_part_min * fabs(total) || !slow_apart(scratch, slow->pair_count, delta))
+        if (delta * total <= 0 || fabs(delta) < slow_part_min * fabs(total) || !diff_launches_apart(scratch, slow->pair_count, delta, false))
             continue;
         parts[count] = (struct diff_launch_part){.contribution = *of};
         slow_part_fill(slow, sums, scratch, &parts[count++]);

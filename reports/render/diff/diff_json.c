@@ -152,23 +152,34 @@ static json_t *diff_json_launch_part(const struct diff_launch_part *part)
     return item;
 }
 
-json_t *diff_view_json_first(const struct diff_workload *workload)
+static json_t *diff_json_once(const struct diff_once *once, double a_ns, double b_ns, const char *places)
 {
-    const struct diff_first *first = &workload->first;
     json_t *item = json_object(), *parts = json_array(), *phases = json_array();
-    for (size_t i = 0; i < first->part_count; i++)
-        json_array_append_new(parts, diff_json_launch_part(&first->parts[i]));
-    for (size_t i = 0; i < first->phase_count; i++) {
+    for (size_t i = 0; i < once->part_count; i++)
+        json_array_append_new(parts, diff_json_launch_part(&once->parts[i]));
+    for (size_t i = 0; i < once->phase_count; i++) {
         json_t *phase = json_object();
-        json_object_set_new(phase, "name", render_json_text(first->phases[i].name));
-        json_object_set_new(phase, "a_ns", diff_json_ns(first->phases[i].a_ns));
-        json_object_set_new(phase, "b_ns", diff_json_ns(first->phases[i].b_ns));
+        json_object_set_new(phase, "name", render_json_text(once->phases[i].name));
+        json_object_set_new(phase, "a_ns", diff_json_ns(once->phases[i].a_ns));
+        json_object_set_new(phase, "b_ns", diff_json_ns(once->phases[i].b_ns));
         json_array_append_new(phases, phase);
     }
-    json_object_set_new(item, "a_ns", diff_json_ns(workload->cold_a_ns));
-    json_object_set_new(item, "b_ns", diff_json_ns(workload->cold_b_ns));
+    json_object_set_new(item, "a_ns", diff_json_ns(a_ns));
+    json_object_set_new(item, "b_ns", diff_json_ns(b_ns));
     json_object_set_new(item, "contributions", parts);
-    json_object_set_new(item, "phases", phases);
+    json_object_set_new(item, places, phases);
+    return item;
+}
+
+json_t *diff_view_json_first(const struct diff_workload *workload)
+{
+    return diff_json_once(&workload->first, workload->cold_a_ns, workload->cold_b_ns, "phases");
+}
+
+json_t *diff_view_json_cpu(const struct diff_workload *workload)
+{
+    json_t *item = diff_json_once(&workload->cpu, workload->cpu_a_ns, workload->cpu_b_ns, "places");
+    json_object_set_new(item, "why_not", render_json_text(workload->cpu.why_not));
     return item;
 }
 
@@ -338,6 +349,8 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     json_object_set_new(item, "traced_ratio",
                         diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]));
     json_object_set_new(item, "first_step", diff_view_json_first(workload));
+    if (workload->cpu.pairs || workload->cpu.why_not)
+        json_object_set_new(item, "cpu_time", diff_view_json_cpu(workload));
     if (workload->slow.metric)
         json_object_set_new(item, "slow_steps", diff_view_json_slow(workload));
     json_object_set_new(item, "decomposition", diff_json_decomposition(workload));

@@ -145,6 +145,28 @@ static void diff_markdown_slow(struct strbuf *out, const struct diff_workload *w
     strbuf_add(out, slow->part_count ? "\n" : "");
 }
 
+static void diff_markdown_cpu(struct strbuf *out, const struct diff_workload *workload)
+{
+    const struct diff_once *cpu = &workload->cpu;
+    char *headline = diff_text_cpu(workload), *places = headline ? diff_text_cpu_answer(workload) : NULL;
+    if (!headline)
+        return;
+    strbuf_add(out, "**");
+    diff_markdown_text(out, headline);
+    strbuf_add(out, "**\n\n");
+    if (places) {
+        diff_markdown_text(out, places);
+        strbuf_add(out, "\n\n");
+    }
+    for (size_t i = 0; i < cpu->part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
+        strbuf_add(out, "- ");
+        diff_markdown_text(out, diff_text_launch_part(&cpu->parts[i], true));
+        strbuf_add(out, "\n");
+        diff_markdown_list(out, "", cpu->parts[i].contribution.evidence, cpu->parts[i].contribution.evidence_count);
+    }
+    strbuf_add(out, cpu->part_count ? "\n" : "");
+}
+
 static void diff_markdown_workload(struct strbuf *out, const struct diff_workload *workload)
 {
     size_t named = 0;
@@ -162,6 +184,7 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
         diff_markdown_slow(out, workload);
     if (!memory_first)
         diff_markdown_memory(out, workload);
+    diff_markdown_cpu(out, workload);
     for (size_t i = 0; i < workload->contribution_count; i++)
         named += workload->contributions[i].named;
     size_t rows = named < DIFF_MARKDOWN_ROWS ? named : DIFF_MARKDOWN_ROWS;

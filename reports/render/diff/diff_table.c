@@ -313,6 +313,26 @@ static void diff_slow_section(struct table *table, const struct diff_view *view,
     }
 }
 
+static void diff_cpu_section(struct table *table, const struct diff_view *view, const struct diff_workload *workload)
+{
+    const struct diff_once *cpu = &workload->cpu;
+    char *headline = view->brief && !cpu->part_count ? NULL : diff_text_cpu(workload);
+    if (!headline)
+        return;
+    diff_styled(table, cpu->part_count ? diff_style(workload->cpu_b_ns - workload->cpu_a_ns) : SCREEN_STYLE_INCONCLUSIVE, headline);
+    char *places = diff_text_cpu_answer(workload);
+    if (view->brief || !places)
+        free(places);
+    else
+        diff_paragraph(table, places);
+    for (size_t i = 0; !view->brief && i < cpu->part_count && (view->all || i < DIFF_FIRST_MAX); i++) {
+        const struct diff_contribution *part = &cpu->parts[i].contribution;
+        diff_line(table, i ? "" : "CPU time", diff_text_launch_part(&cpu->parts[i], true));
+        for (size_t k = 0; k < part->evidence_count && k < DIFF_FIRST_EVIDENCE; k++)
+            diff_line(table, "", xstrdup(part->evidence[k]));
+    }
+}
+
 static void diff_section(struct table *table, const struct diff_view *view,
                          const struct diff_workload *workload)
 {
@@ -332,6 +352,7 @@ static void diff_section(struct table *table, const struct diff_view *view,
         diff_slow_section(table, view, workload);
     if (!memory_first)
         diff_memory_section(table, view, workload);
+    diff_cpu_section(table, view, workload);
     if (view->brief || workload->unexplained)
         return;
     diff_parts(table, workload);

@@ -29,6 +29,7 @@ json_t *diff_view_json(const struct diff *diff); // upgate.diff/1, a new referen
 json_t *diff_view_json_contribution(const struct diff_contribution *contribution);
 json_t *diff_view_json_first(const struct diff_workload *workload);
 json_t *diff_view_json_slow(const struct diff_workload *workload);
+json_t *diff_view_json_cpu(const struct diff_workload *workload);
 json_t *diff_view_json_collectives(const struct diff_workload *workload);
 json_t *diff_view_json_memory(const struct diff_memory *memory);
 json_t *diff_view_json_straggler(const struct diff_straggler *straggler);
@@ -62,6 +63,10 @@ char *diff_text_slow_answer(const struct diff_workload *workload);
 char *diff_text_slow_part(const struct diff_launch_part *part);
 // It failed, and the typical step did not: then it is what is told first.
 bool diff_text_slow_first(const struct diff_workload *workload);
+// "dlrm-train: CPU time of a launch 5.2 s -> 7.9 s (+52.0 %): Function slower: do_spin +2.5 s"; without parts why; NULL: it is not asked for
+char *diff_text_cpu(const struct diff_workload *workload);
+// "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s."; NULL: none differs by as much as matters
+char *diff_text_cpu_answer(const struct diff_workload *workload);
 // "NCCL 2.28.3 -> 2.28.9: 12.3 -> 12.2 ms a step, 704 -> 631 us of it exposed; the same algorithms and protocols";
 // NULL: no collectives
 char *diff_text_collectives(const struct diff_workload *workload);

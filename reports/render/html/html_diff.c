@@ -241,6 +241,24 @@ static void diff_slow(json_t *diff, const struct diff_workload *workload)
     free(headline);
 }
 
+// Missing where it goes as the step does.
+static void diff_cpu(json_t *diff, const struct diff_workload *workload)
+{
+    char *headline = diff_text_cpu(workload);
+    if (!headline)
+        return;
+    char *answer = diff_text_cpu_answer(workload);
+    json_t *item = diff_view_json_cpu(workload), *parts = json_object_get(item, "contributions"), *part;
+    size_t i;
+    json_array_foreach (parts, i, part)
+        json_array_set_new(parts, i, diff_cut_all(json_incref(part)));
+    json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
+    json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
+    json_object_set_new(diff, "cpu_time", item);
+    free(answer);
+    free(headline);
+}
+
 static void diff_memory(json_t *diff, const struct diff_workload *workload)
 {
     char *headline = diff_text_memory(workload);
@@ -295,5 +313,6 @@ json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
     json_object_set_new(diff, "stragglers", diff_stragglers(workload));
     json_object_set_new(diff, "first_step", diff_first(workload));
     diff_slow(diff, workload);
+    diff_cpu(diff, workload);
     return diff;
 }

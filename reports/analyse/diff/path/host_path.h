@@ -20,6 +20,10 @@ void host_path_free(struct host_path *path); // NULL ok
 void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t end, enum cost_class run, uint32_t place,
                    uint32_t window);
 
+// Gives every tick of the target's threads to its leaf, in window `window` of the tree: those of a thread that makes steps below its
+// phase and Python functions, those of another one below "thread NAME". Returns their time: what the target was on a CPU for.
+int64_t host_path_cpu(struct host_path *path, uint32_t window);
+
 // Tells the tree that a sample with this Python stack was on its way to launch what `leaf` is.
 void host_path_callers(struct host_path *path, uint32_t python, uint32_t leaf);
 

@@ -17,7 +17,9 @@ enum {
 
 // ---- phases (host_path_phases.c) ----
 
-// A way of phases, outermost first. [0]: in a step and no phase; [1]: between steps.
+enum { HOST_CHAIN_STEP, HOST_CHAIN_BETWEEN }; // in a step and no phase; between steps
+
+// A way of phases, outermost first. Those two come first.
 struct host_chain {
     uint32_t parent; // HOST_NONE
     const char *name;

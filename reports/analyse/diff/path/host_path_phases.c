@@ -13,9 +13,7 @@
 
 enum {
     HOST_NEST_MAX = 32,
-    HOST_CHAINS_MAX = 4096, // each thread has a list for each; the harness keeps 1,024 names
-    HOST_CHAIN_STEP = 0,
-    HOST_CHAIN_BETWEEN = 1
+    HOST_CHAINS_MAX = 4096 // each thread has a list for each; the harness keeps 1,024 names
 };
 
 struct host_open { // a step or phase that has begun

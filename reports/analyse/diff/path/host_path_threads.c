@@ -294,3 +294,50 @@ uint32_t host_python_near(const struct host_thread *thread, uint32_t chain, int6
         return thread->offs[off - 1].python;
     return 0;
 }
+
+// ---- all threads ----
+
+// "thread pt_autograd" of "pt_autograd_0": numbers and versions are those of a launch.
+static uint32_t host_thread_place(struct host_path *path, uint32_t thread)
+{
+    const char *comm = path->host->threads[thread].comm;
+    size_t len = comm ? strlen(comm) : 0;
+    while (len > 1 && strchr("0123456789._-:#/ ", comm[len - 1]))
+        len--;
+    char *name = xasprintf("thread %.*s", len ? (int)len : 1, len ? comm : "?");
+    uint32_t node = cost_tree_child(path->tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = name});
+    free(name);
+    return node;
+}
+
+static int64_t host_thread_cpu(struct host_path *path, uint32_t index, uint32_t window)
+{
+    uint32_t rank = path->rank_of[path->host->threads[index].process];
+    bool steps = rank != HOST_NONE && path->trace->ranks[rank].thread == index;
+    const struct host_thread *thread = host_thread_get(path, index, rank == HOST_NONE ? 0 : rank);
+    uint32_t other = steps ? HOST_NONE : host_thread_place(path, index);
+    int64_t tick_ns = path->host->tick_ns;
+    for (size_t i = 0; i < thread->tick_count; i++) {
+        const struct host_tick *tick = &thread->ticks[i];
+        bool collects = path->leaves[tick->leaf].flags & HOST_LEAF_GC;
+        uint32_t place = !steps     ? other
+                         : collects ? host_place_collector(path, tick->chain)
+                                    : host_place(path, tick->chain, tick->python);
+        cost_tree_add(path->tree, host_node(path, place, tick->leaf, COST_HOST_RUN), window, tick_ns, tick_ns, 1);
+    }
+    return tick_ns * (int64_t)thread->tick_count;
+}
+
+int64_t host_path_cpu(struct host_path *path, uint32_t window)
+{
+    const struct trace *host = path->host;
+    int64_t sum = 0;
+    if (!host || host->tick_ns <= 0)
+        return 0;
+    // Else it counts as a part of the step; here it is what a launch does before its first one and behind its last one, too.
+    path->chains[HOST_CHAIN_BETWEEN].node = cost_tree_child(path->tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = "outside of steps"});
+    for (uint32_t i = 0; i < host->thread_count; i++)
+        if (trace_is_target(host, i) && host->threads[i].sample_count)
+            sum += host_thread_cpu(path, i, window);
+    return sum;
+}

@@ -50,6 +50,7 @@ UP.workload = (workload, index, main) => {
         make("collectives");
         make("stragglers");
         make("first");
+        make("cpu");
     }
     make("stalls");
     make("timeline");

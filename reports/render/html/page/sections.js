@@ -76,6 +76,24 @@ UP.parts.slow = (workload, parent, id) => {
                 all(UP.object(item.launches_ns).a), all(UP.object(item.launches_ns).b)])));
 };
 
+// What of the CPU time every traced launch of one side spends more on than every one of the other, whichever thread.
+UP.parts.cpu = (workload, parent, id) => {
+    const cpu = UP.object(UP.object(workload.diff).cpu_time), rows = UP.list(cpu.contributions).map(UP.object);
+    if (!UP.clean(cpu.headline).trim())
+        return;
+    const part = UP.part(parent, 3, id + "-cpu", "CPU time", "contributions");
+    const time = value => UP.num(value) === null ? UP.dash : value === 0 ? "0" : UP.ns(value), all = values => UP.list(values).slice(0, 16).map(time).join(", ");
+    const change = item => UP.el("span", {class: item.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(item.delta_ns)});
+    part.append(UP.el("p", {class: "lead"}, UP.el("b", {text: UP.clean(cpu.headline).slice(0, 1000)}), ". Of all threads and processes, whether a step waits for them or not."));
+    if (rows.length)
+        part.append(UP.rowsTable("What changed in the CPU time", [["What"], ["Name", "text"], ["Where", "text"], ["Change", "num"], [UP.sideName(0) + ", each launch", "num"], [UP.sideName(1) + ", each launch", "num"]],
+            rows.slice(0, 20).map(item => [UP.clean(item.title).slice(0, 80), UP.name(item.label, 80, "code"), UP.clean(item.where).slice(0, 300), change(item), all(UP.object(item.launches_ns).a), all(UP.object(item.launches_ns).b)])));
+    const places = UP.list(cpu.places).map(UP.object).filter(item => UP.num(item.a_ns) !== null && UP.num(item.b_ns) !== null).slice(0, 20);
+    if (places.length > 1)
+        part.append(UP.el("p", {class: "lead", text: "By thread, and by phase of those that make steps:"}), UP.rowsTable("CPU time by thread", [["Thread, phase"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
+            places.map(item => [UP.name(item.name, 60), time(item.a_ns), time(item.b_ns), change({delta_ns: item.b_ns - item.a_ns})])));
+};
+
 // The stall analysis of each traced launch: the answer, and what held it up, worst first.
 UP.parts.stalls = (workload, parent, id) => {
     const found = UP.list(workload.stalls).map(UP.object).filter(stall => stall.answer || UP.list(stall.items).length);

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What made the CPU time of a launch more or less: the ticks of all threads and processes of the target, whether a step waits for them
+// or not (a pool that spins between two loops, a worker that computes). diff_once.c explains them, scaled to the untraced launches.
+// Reads launches; one owner thread.
+#include <math.h>
+
+#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/path/host_path.h"
+
+// Told from 0, and by another factor than the step: the time that a step takes more is CPU time, too, and is explained with it.
+bool diff_cpu_wanted(const struct diff_job *job)
+{
+    const struct diff_untraced *of = &job->untraced;
+    double lo = isfinite(of->lo) ? of->lo : of->delta, hi = isfinite(of->hi) ? of->hi : of->delta;
+    bool as_step = of->cpu_lo * of->step[0] <= hi * of->cpu[0] && of->cpu_hi * of->step[0] >= lo * of->cpu[0];
+    return of->cpu_lo * of->cpu_hi > 0 && !as_step;
+}
+
+void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree)
+{
+    if (!trace->host_work || !trace->rank_count)
+        return;
+    struct host_path *host = host_path_new(trace, tree);
+    uint32_t window = cost_tree_window(tree, &(struct cost_window){.pair = trace->pair, .couple = 0, .steps = 1});
+    int64_t cpu_ns = host_path_cpu(host, window);
+    tree->windows[window].wall_ns = cpu_ns;
+    host_path_free(host);
+}
+
+void diff_cpu(struct diff_job *job)
+{
+    const struct diff_untraced *of = &job->untraced;
+    struct diff_once *cpu = &job->workload->cpu;
+    if (!cpu->trees[0])
+        return;
+    diff_once(job, "CPU time", of->cpu, of->cpu_lo, of->cpu_hi, cpu);
+    for (size_t i = 0; i < cpu->part_count; i++) { // the first one says the times again, as those of a step
+        struct diff_contribution *made = &cpu->parts[i].contribution;
+        if (!made->evidence_count)
+            continue;
+        made->evidence++;
+        made->evidence_count--;
+    }
+}

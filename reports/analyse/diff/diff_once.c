@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each traced launch has once: its first step, its CPU time. The steps' machinery is run over trees of one window a launch:
+// alignment, groups, scaled to the untraced launches. One value a launch gives no interval worth the name: what is told is what is
+// larger (or smaller) on the candidate in every launch, and its values stand beside it. Pure; one owner thread.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/diff_job.h"
+
+enum { ONCE_PARTS_MAX = 10, ONCE_PLACES_MAX = 16, ONCE_LAUNCHES_MAX = 16 };
+
+// Of the difference that is explained: of two launches a side one part in three lies apart by chance, and what is smaller explains
+// nothing.
+static const double once_part_min = 0.05;
+
+// Scaled time of a contribution of each launch that has both sides.
+static void once_values(const struct diff_job *job, const struct diff_contribution *contribution,
+                        double *ret[2], size_t *ret_count)
+{
+    const struct diff_units *units = &job->units;
+    double *ns[2] = {xcalloc(units->count + 1, sizeof **ns),
+                     xcalloc(units->count + 1, sizeof **ns)};
+    for (size_t i = 0; i < contribution->group_count; i++)
+        diff_groups_add(job, &job->workload->alignment->groups[contribution->groups[i]], ns);
+    size_t count = 0;
+    for (size_t i = 0; i < units->count && count < ONCE_LAUNCHES_MAX; i++) {
+        const struct diff_unit *unit = &units->units[i];
+        if (unit->steps[0] <= 0 || unit->steps[1] <= 0)
+            continue;
+        for (int side = 0; side < 2; side++)
+            ret[side][count] = units->scale[side] * ns[side][i] / unit->steps[side];
+        count++;
+    }
+    *ret_count = count;
+    free(ns[0]);
+    free(ns[1]);
+}
+
+bool diff_launches_apart(double *const values[2], size_t count, double delta, bool wide)
+{
+    double least[2] = {INFINITY, INFINITY}, most[2] = {-INFINITY, -INFINITY};
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < count; i++) {
+            least[side] = fmin(least[side], values[side][i]);
+            most[side] = fmax(most[side], values[side][i]);
+        }
+    double between = delta > 0 ? least[1] - most[0] : least[0] - most[1];
+    return count > 1 && between > (wide ? fmax(most[0] - least[0], most[1] - least[1]) : 0);
+}
+
+int diff_launch_part_compare(const void *left, const void *right)
+{
+    const struct diff_launch_part *a = left, *b = right;
+    double x = fabs(a->contribution.delta_ns), y = fabs(b->contribution.delta_ns);
+    return x > y ? -1 : x < y ? 1 : a->contribution.rank - b->contribution.rank;
+}
+
+static void once_parts(struct diff_job *job, struct diff_once *ret)
+{
+    const struct diff_workload *workload = job->workload;
+    struct diff_launch_part *parts =
+        arena_alloc(job->arena, workload->contribution_count + 1, sizeof *parts);
+    double floor = once_part_min * fabs(workload->delta_ns);
+    size_t count = 0;
+    for (size_t i = 0; i < workload->contribution_count; i++) {
+        struct diff_launch_part part = {.contribution = workload->contributions[i]};
+        if (fabs(part.contribution.delta_ns) < floor ||
+            part.contribution.delta_ns * workload->delta_ns < 0)
+            continue; // small, or against what is to be explained
+        for (int side = 0; side < 2; side++)
+            part.launch_ns[side] = arena_alloc(job->arena, ONCE_LAUNCHES_MAX, sizeof(double));
+        once_values(job, &part.contribution, part.launch_ns, &part.launch_count);
+        if (diff_launches_apart(part.launch_ns, part.launch_count, part.contribution.delta_ns, true))
+            parts[count++] = part;
+    }
+    qsort(parts, count, sizeof *parts, diff_launch_part_compare);
+    ret->parts = parts;
+    ret->part_count = count < ONCE_PARTS_MAX ? count : ONCE_PARTS_MAX;
+    struct diff_group *groups = xcalloc(workload->alignment->count + 1, sizeof *groups);
+    diff_groups_make(job, groups);
+    for (size_t i = 0; i < ret->part_count; i++) {
+        struct diff_contribution *made = &parts[i].contribution;
+        made->rank = (int)i + 1;
+        made->named = true;
+        made->ci_lo_ns = made->ci_hi_ns = NAN;
+        if (!made->suspect_count)
+            diff_suspects(job, made, groups);
+    }
+    free(groups);
+}
+
+// The outermost place of a leaf: its phase.
+static const char *once_place_of(const struct cost_tree *tree, uint32_t node)
+{
+    while (node != 0 && node != COST_NONE && tree->nodes[node].parent != 0 &&
+           tree->nodes[node].parent != COST_NONE)
+        node = tree->nodes[node].parent;
+    return tree->nodes[node].kind == COST_PHASE ? tree->nodes[node].name : NULL;
+}
+
+static void once_places(struct diff_job *job, struct diff_once *ret)
+{
+    struct diff_once_place *phases =
+        arena_alloc(job->arena, ONCE_PLACES_MAX + 1, sizeof *phases);
+    for (int side = 0; side < 2; side++) {
+        const struct cost_tree *tree = job->workload->trees[side];
+        double factor = job->units.scale[side] / job->units.total_steps[side];
+        for (size_t r = 0; r < tree->row_count; r++) {
+            const struct cost_row *row = &tree->rows[r];
+            const char *name = once_place_of(tree, row->node);
+            size_t at = 0;
+            if (!name || job->units.of_window[side][row->window] == UINT32_MAX)
+                continue;
+            while (at < ret->phase_count && strcmp(phases[at].name, name) != 0)
+                at++;
+            if (at == ONCE_PLACES_MAX)
+                continue;
+            if (at == ret->phase_count)
+                phases[ret->phase_count++].name = arena_copy(job->arena, name);
+            *(side ? &phases[at].b_ns : &phases[at].a_ns) += factor * (double)row->ns;
+        }
+    }
+    ret->phases = phases;
+}
+
+// The steps' job, of what there is once.
+static void once_begin(const struct diff_job *job, const struct diff_untraced *of, struct diff_workload *workload, struct diff_job *ret)
+{
+    *workload = (struct diff_workload){.name = job->workload->name,
+                                       .unit = of->unit,
+                                       .step_a_ns = of->step[0],
+                                       .step_b_ns = of->step[1],
+                                       .delta_ns = of->delta,
+                                       .delta_lo_ns = of->lo,
+                                       .delta_hi_ns = of->hi};
+    *ret = *job;
+    ret->workload = workload;
+    ret->untraced = *of;
+    ret->units = (struct diff_units){0};
+    ret->note_count = 0;
+    ret->single = true;
+    memset(ret->parallel, 0, sizeof ret->parallel);
+}
+
+static void once_trees(struct diff_job *job, struct cost_tree *const trees[2])
+{
+    for (int side = 0; side < 2; side++) {
+        job->workload->trees[side] = trees[side];
+        job->first[side] = cost_tree_finish(trees[side]);
+        job->place_names[side] = NULL;
+        job->trunk[side] = NULL;
+        diff_take_foreign(trees[side]);
+    }
+}
+
+void diff_once(const struct diff_job *job, const char *unit, const double of[2], double lo, double hi, struct diff_once *ret)
+{
+    const struct diff_untraced untraced = {.unit = unit,
+                                           .step = {of[0], of[1]},
+                                           .delta = of[1] - of[0],
+                                           .lo = lo,
+                                           .hi = hi,
+                                           .mean = true, // each counts, however long it took
+                                           .cold = {NAN, NAN},
+                                           .cold_lo = NAN,
+                                           .cold_hi = NAN,
+                                           .cpu = {NAN, NAN},
+                                           .cpu_lo = NAN,
+                                           .cpu_hi = NAN};
+    struct diff_workload workload;
+    struct diff_job once;
+    if (!ret->trees[0]->window_count || !ret->trees[1]->window_count) {
+        ret->why_not = arena_print(job->arena, "the %ss are not in the traces", unit);
+        return;
+    }
+    once_begin(job, &untraced, &workload, &once);
+    once_trees(&once, ret->trees);
+    if (diff_units_make(&once)) {
+        const struct align_opts opts = {.ignore_names = job->opts->ignore_names};
+        workload.alignment = align_trees(workload.trees[0], workload.trees[1], &opts);
+        diff_contribute(&once);
+        once_parts(&once, ret);
+        once_places(&once, ret);
+        ret->pairs = once.units.pairs;
+        alignment_free(workload.alignment);
+    }
+    if (!ret->pairs)
+        ret->why_not = arena_print(job->arena, "no pair of traced launches has both %ss", unit);
+    else if (!ret->part_count)
+        ret->why_not = ret->pairs == 1 ? "one traced launch a side does not tell which part of it differs"
+                                       : "no part of it differs in all traced launches alike";
+    diff_units_clear(&once.units);
+}

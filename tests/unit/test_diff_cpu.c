@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CPU time of launches is made of, from trees made by hand: a window a launch, four of a side. Who asks for it.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/analyse/diff/diff_job.h"
+#include "tests/unit/runner.h"
+
+enum { PAIRS = 4, MS = 1000000 };
+
+static struct diff_workload workload;
+static struct diff_opts opts;
+static struct diff_job job;
+
+static void leaf(int side, uint32_t window, const char *place, const char *name, int64_t ns)
+{
+    struct cost_tree *tree = workload.cpu.trees[side];
+    if (!ns) // it has never been on a CPU
+        return;
+    uint32_t phase = cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = place});
+    uint32_t node = cost_tree_child(tree, phase, &(struct cost_key){.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = name, .module = "libx.so"});
+    cost_tree_add(tree, node, window, ns, ns, 1);
+    tree->windows[window].wall_ns += ns;
+}
+
+// spin_ms: of the pool of the candidate, in each launch or in one of them.
+static void explain(int pairs, int64_t spin_ms, bool once)
+{
+    workload = (struct diff_workload){.name = "train", .unit = "step"};
+    job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
+    double more = once ? 0.505e9 : 2e9; // in the mean
+    job.untraced = (struct diff_untraced){.unit = "step", .step = {1e7, 1e7}, .cpu = {3e9, 3e9 + more}, .cpu_lo = 0.9 * more, .cpu_hi = 1.1 * more};
+    for (int side = 0; side < 2; side++) {
+        workload.cpu.trees[side] = cost_tree_new();
+        for (int pair = 0; pair < pairs; pair++) {
+            uint32_t window = cost_tree_window(workload.cpu.trees[side], &(struct cost_window){.pair = (uint32_t)pair, .couple = 0, .steps = 1});
+            leaf(side, window, "forward", "gemm", 3000LL * MS + (pair * 3 + side) % 4 * 5LL * MS);
+            leaf(side, window, "thread python", "pool_spin", side && (!once || pair == 1) ? spin_ms * MS + pair % 2 * 20LL * MS : 0);
+        }
+    }
+    diff_cpu(&job);
+}
+
+static void clear(void)
+{
+    cost_tree_free(workload.cpu.trees[0]);
+    cost_tree_free(workload.cpu.trees[1]);
+    arena_free(job.arena);
+}
+
+static const struct diff_once_place *place_named(const char *name)
+{
+    for (size_t i = 0; i < workload.cpu.phase_count; i++)
+        if (!strcmp(workload.cpu.phases[i].name, name))
+            return &workload.cpu.phases[i];
+    abort();
+}
+
+TEST(a_pool_that_spins)
+{
+    explain(PAIRS, 2000, false);
+    const struct diff_once *cpu = &workload.cpu;
+    CHECK(!cpu->why_not);
+    CHECK_INT(cpu->part_count, 1);
+    const struct diff_launch_part *part = &cpu->parts[0];
+    CHECK_INT(part->contribution.kind, DIFF_CPU_FUNCTION_ADDED);
+    CHECK_STR(part->contribution.label, "pool_spin");
+    CHECK_STR(part->contribution.where, "thread python");
+    CHECK_DBL(part->contribution.delta_ns, 2e9, 3e7);
+    CHECK_INT(part->launch_count, PAIRS);
+    for (int pair = 0; pair < PAIRS; pair++) {
+        CHECK_DBL(part->launch_ns[0][pair], 0, 0);
+        CHECK_DBL(part->launch_ns[1][pair], 2e9, 5e7);
+    }
+    for (size_t i = 0; i < part->contribution.evidence_count; i++)
+        CHECK(!strstr(part->contribution.evidence[i], "a: nothing")); // as of a step
+    CHECK_DBL(place_named("thread python")->a_ns, 0, 0);
+    CHECK_DBL(place_named("thread python")->b_ns, 2e9, 3e7);
+    CHECK_DBL(place_named("forward")->a_ns, 3e9, 3e7);
+    CHECK_DBL(place_named("forward")->b_ns, 3e9, 3e7);
+    clear();
+}
+
+TEST(a_launch_by_chance_is_none_of_it)
+{
+    explain(PAIRS, 2000, true);
+    CHECK_INT(workload.cpu.part_count, 0);
+    CHECK_CONTAINS(workload.cpu.why_not, "in all traced launches alike");
+    clear();
+    explain(1, 2000, false);
+    CHECK_INT(workload.cpu.part_count, 0);
+    CHECK_CONTAINS(workload.cpu.why_not, "one traced launch");
+    clear();
+    explain(0, 2000, false);
+    CHECK_CONTAINS(workload.cpu.why_not, "the CPU times are not in the traces");
+    clear();
+}
+
+TEST(asked_for_where_it_goes_another_way_than_the_step)
+{
+    static const struct {
+        double step, lo, hi, cpu_lo, cpu_hi; // of 100 each; b - a
+        bool wanted;
+    } cases[] = {{0, -1, 1, 40, 60, true},
+                 {0, -1, 1, -10, 60, false},  // not told from 0
+                 {50, 45, 55, 40, 60, false}, // the step takes as much more
+                 {10, 9, 11, 40, 60, true},   // and as much is not
+                 {0, -1, 1, -60, -40, true},
+                 {-50, -55, -45, -60, -40, false},
+                 {NAN, NAN, NAN, 40, 60, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct diff_job asked = {.untraced = {.step = {100, 100 + cases[i].step}, .delta = cases[i].step, .lo = cases[i].lo, .hi = cases[i].hi,
+                                              .cpu = {1000, 1500}, .cpu_lo = 10 * cases[i].cpu_lo, .cpu_hi = 10 * cases[i].cpu_hi}};
+        CHECK_INT(diff_cpu_wanted(&asked), cases[i].wanted);
+    }
+    struct diff_job none = {.untraced = {.cpu = {NAN, NAN}, .cpu_lo = NAN, .cpu_hi = NAN}};
+    CHECK(!diff_cpu_wanted(&none));
+}
