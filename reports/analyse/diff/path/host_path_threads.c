@@ -314,7 +314,8 @@ static int64_t host_thread_cpu(struct host_path *path, uint32_t index, uint32_t 
 {
     uint32_t rank = path->rank_of[path->host->threads[index].process];
     bool steps = rank != HOST_NONE && path->trace->ranks[rank].thread == index;
-    const struct host_thread *thread = host_thread_get(path, index, rank == HOST_NONE ? 0 : rank);
+    bool known = path->threads[index];
+    struct host_thread *thread = host_thread_get(path, index, rank == HOST_NONE ? 0 : rank);
     uint32_t other = steps ? HOST_NONE : host_thread_place(path, index);
     int64_t tick_ns = path->host->tick_ns;
     for (size_t i = 0; i < thread->tick_count; i++) {
@@ -325,7 +326,12 @@ static int64_t host_thread_cpu(struct host_path *path, uint32_t index, uint32_t 
                                     : host_place(path, tick->chain, tick->python);
         cost_tree_add(path->tree, host_node(path, place, tick->leaf, COST_HOST_RUN), window, tick_ns, tick_ns, 1);
     }
-    return tick_ns * (int64_t)thread->tick_count;
+    int64_t ns = tick_ns * (int64_t)thread->tick_count;
+    if (!known) { // threads of a launch may be thousands, and this is all that they are asked
+        host_thread_free(thread);
+        path->threads[index] = NULL;
+    }
+    return ns;
 }
 
 int64_t host_path_cpu(struct host_path *path, uint32_t window)
