@@ -22,7 +22,7 @@ char *cell_slow_steps(const struct workload_facts *facts)
     for (int side = 1; side >= 0; side--) {
         struct slow_steps_sum sum = cell_slow_of(facts, side);
         strbuf_add(&text, side ? "candidate: " : "; baseline: ");
-        slow_steps_words(&text, &sum, "step");
+        slow_steps_words(&text, &sum, "slow", "step");
     }
     return strbuf_take(&text);
 }

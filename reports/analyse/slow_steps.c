@@ -174,10 +174,10 @@ static void slow_steps_words_at(struct strbuf *text, const struct slow_steps_sum
                even ? ")" : "");
 }
 
-void slow_steps_words(struct strbuf *text, const struct slow_steps_sum *sum, const char *unit)
+void slow_steps_words(struct strbuf *text, const struct slow_steps_sum *sum, const char *which, const char *unit)
 {
     char slow_text[32], typical_text[32];
-    strbuf_add(text, "%ld slow %s%s of %ld", sum->count, unit, sum->count == 1 ? "" : "s", sum->of);
+    strbuf_add(text, "%ld %s %s%s of %ld", sum->count, which, unit, sum->count == 1 ? "" : "s", sum->of);
     if (!sum->count)
         return;
     strbuf_add(text, ", %s beside %s", unit_format_ns(slow_text, sizeof slow_text, sum->slow_ns),

@@ -24,6 +24,7 @@ static struct diff_workload workload;
 static struct diff_opts opts;
 static struct diff_job job;
 static const struct diff_slow *told;
+static bool mean; // the contributions are the mean step's
 
 static void cell(const char *metric, double ratio, double low, double high, const char *verdict)
 {
@@ -75,7 +76,7 @@ static void run(const char *unit, int pairs, int block, extra_fn story)
     struct error err = {0};
     workload = (struct diff_workload){.name = "train", .unit = unit, .step_a_ns = 10.2 * MS, .step_b_ns = 10.2 * MS};
     job = (struct diff_job){.store = store, .opts = &opts, .workload = &workload, .arena = arena_new(), .units = {.scale = {1, 1}}};
-    job.untraced = (struct diff_untraced){.unit = unit, .step = {10.2 * MS, 10.2 * MS}};
+    job.untraced = (struct diff_untraced){.unit = unit, .step = {10.2 * MS, 10.2 * MS}, .mean = mean};
     for (int side = 0; side < 2; side++) {
         workload.trees[side] = cost_tree_new();
         for (int pair = 0; pair < pairs; pair++)
@@ -252,10 +253,30 @@ TEST(no_slow_steps_in_the_traced_launches)
     cell("slow_steps", 1.2, 1.1, 1.3, "inconclusive");
     run("step", PAIRS, 1, nothing);
     CHECK_STR(told->metric, "slow_steps");
-    CHECK(!told->failed);
+    CHECK(!told->failed && told->open);
     CHECK_INT(told->part_count, 0);
     CHECK_STR(told->why_not, "the traced launches had no slow steps: none of 1600 took twice the typical one; trace more "
                              "(schedule.traced_launches)");
+    end();
+}
+
+// A mean step that is explained as such is not said to be unexplained; one that slow steps made is told.
+TEST(a_mean_without_slow_steps_is_left_to_the_contributions)
+{
+    begin();
+    cell("step_time", 1, 0.99, 1.01, "pass");
+    cell("mean_step_time", 1.2, 1.1, 1.3, "fail");
+    run("step", PAIRS, 1, nothing);
+    CHECK_STR(told->metric, "mean_step_time");
+    CHECK_CONTAINS(told->why_not, "no slow steps");
+    clear();
+    mean = true;
+    run("step", PAIRS, 1, nothing);
+    CHECK(!told->metric && !told->why_not);
+    clear();
+    run("step", PAIRS, 1, checkpoint);
+    CHECK_STR(told->metric, "mean_step_time");
+    check_checkpoint();
     end();
 }
 
@@ -287,7 +308,7 @@ TEST(the_slowest_requests_of_a_tail)
     CHECK_INT(told->part_count, 1);
     CHECK_STR(told->parts[0].contribution.label, "retry_lookup");
     CHECK_DBL(told->parts[0].contribution.delta_ns, 6 * MS, 0.001 * MS); // of one of them
-    CHECK_CONTAINS(told->told[1], "12 slow requests of 800");
+    CHECK_CONTAINS(told->told[1], "12 slowest requests of 800");
     end();
 }
 

@@ -442,6 +442,12 @@ TEST(slow_steps_that_failed_are_told_first)
     char *text = diff_text_slow_part(&slow_parts[0]);
     CHECK_STR(text, "+4.9 ms Function added: save<script>alert(1)\x1b[31m, in checkpoint (a 0, 0; b 4.8 ms, 5.2 ms), 94 % of it");
     free(text);
+    static double less[] = {-2e6, 0};
+    struct diff_launch_part part = slow_parts[0];
+    part.launch_ns[0] = less;
+    text = diff_text_slow_part(&part);
+    CHECK_CONTAINS(text, "(a -2 ms, 0; b 4.8 ms, 5.2 ms)");
+    free(text);
     workload.slow.tail = true;
     text = diff_text_slow(&workload);
     CHECK_CONTAINS(text, "the slowest steps take 0 -> 5.2 ms more than a typical one (+5.2 ms)");
@@ -463,6 +469,11 @@ TEST(slow_steps_that_are_not_explained_say_why)
     workload.slow.failed = false; // the end of a run tells what failed
     text = table_of(&(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});
     CHECK(!strstr(text, "slow_steps"));
+    free(text);
+    CHECK(!diff_text_slow(&workload)); // it passes, and there is nothing to tell
+    workload.slow.open = true;
+    text = diff_text_slow(&workload);
+    CHECK_STR(text, "dlrm-train: slow_steps is inconclusive, and not explained: one traced launch a side does not tell what is chance");
     free(text);
     json_t *document = diff_view_json(&diff), *item = json_object_get(json_array_get(json_object_get(document, "workloads"), 0), "slow_steps");
     CHECK_STR(json_string_value(json_object_get(item, "metric")), "slow_steps");

@@ -121,7 +121,7 @@ struct diff_once { // all 0: its difference is not told from 0, or from that of 
 // step is not why. All 0: none of them.
 struct diff_slow {
     const char *metric;  // that asks; NULL: none
-    bool failed;         // its cell
+    bool failed, open;   // its cell; open: is inconclusive. Neither: it passes, and is told from 0
     bool typical_failed; // so did the cell of the typical step
     bool tail;           // the slowest requests: times are beyond a typical one, of one of them. Else what the mean step loses
     double a_ns, b_ns;   // of all launches; scaled as all else

@@ -101,6 +101,7 @@ static bool slow_asked(const struct slow_cell *cells, struct diff_slow *told, do
             continue;
         told->metric = metric_infos[metric].name;
         told->failed = cell->failed;
+        told->open = cell->open && !cell->failed;
         told->typical_failed = step->failed || request->failed;
         told->tail = metric == METRIC_LATENCY_P99;
         *ret_sign = cell->failed ? 1 : !slow_from_0(cell) ? 0 : cell->lo > 1 ? 1 : -1;
@@ -134,13 +135,13 @@ static void slow_divide(struct slow *slow, int side, size_t begin, size_t count)
     }
     struct slow_steps found = slow->told->tail ? slow_steps_tail(idx, durations, (int)count, slow_quantile)
                                                : slow_steps_find(idx, durations, NULL, (int)count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; found.limit_ns > 0 && i < count; i++) { // of a damaged store's windows none may be typical
         int class = durations[i] >= found.limit_ns ? SLOW_SLOW : SLOW_TYPICAL;
         slow->class[side][begin + i] = (uint8_t)class;
         launch->steps[class] += slow_window_steps(&windows[i]);
         launch->wall[class] += (double)windows[i].wall_ns;
     }
-    if (wall > launch->longest) {
+    if (found.limit_ns > 0 && wall > launch->longest) {
         launch->longest = wall;
         launch->found = found;
     }
@@ -230,11 +231,8 @@ static bool slow_is_unseen(const struct slow *slow, uint32_t group)
 
 static void slow_values(const struct slow *slow, const uint32_t *groups, size_t count, double *const values[2], double sums[2])
 {
-    double(*ns[2])[SLOW_CLASSES], *units[2]; // a unit is a class of a pair
-    for (int side = 0; side < 2; side++) {
-        ns[side] = xcalloc((size_t)slow->pairs + 1, sizeof *ns[side]);
-        units[side] = (double *)ns[side];
-    }
+    double(*ns[2])[SLOW_CLASSES] = {xcalloc((size_t)slow->pairs + 1, sizeof *ns[0]), xcalloc((size_t)slow->pairs + 1, sizeof *ns[1])};
+    double *const units[2] = {(double *)ns[0], (double *)ns[1]}; // a unit is a class of a pair
     for (size_t i = 0; i < count; i++)
         if (!slow_is_unseen(slow, groups[i]))
             diff_groups_add(&slow->job, &slow->workload.alignment->groups[groups[i]], units);
@@ -253,7 +251,7 @@ static void slow_words(struct slow *slow, int side)
             found[count++] = &slow->launches[side][pair].found;
     struct slow_steps_sum sum = slow_steps_sum(found, count);
     struct strbuf text = {0};
-    slow_steps_words(&text, &sum, slow->workload.unit);
+    slow_steps_words(&text, &sum, told->tail ? "slowest" : "slow", slow->workload.unit);
     told->told[side] = arena_copy(slow->job.arena, text.text);
     told->count[side] = sum.count;
     told->of[side] = sum.of;
@@ -266,10 +264,10 @@ static void slow_words(struct slow *slow, int side)
 static bool slow_sum(struct slow *slow, double sign)
 {
     struct diff_slow *told = slow->told;
-    double(*ns[2])[SLOW_CLASSES], sums[2];
+    double(*ns[2])[SLOW_CLASSES] = {xcalloc((size_t)slow->pairs + 1, sizeof *ns[0]), xcalloc((size_t)slow->pairs + 1, sizeof *ns[1])};
+    double sums[2] = {0};
     for (int side = 0; side < 2; side++) {
         told->launch_ns[side] = arena_alloc(slow->job.arena, slow->pair_count + 1, sizeof *told->launch_ns[side]);
-        ns[side] = xcalloc((size_t)slow->pairs + 1, sizeof *ns[side]);
         for (uint32_t pair = 0; pair < slow->pairs; pair++)
             memcpy(ns[side][pair], slow->launches[side][pair].wall, sizeof ns[side][pair]);
         slow_words(slow, side);
@@ -413,9 +411,7 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
 
 static void slow_explain(struct slow *slow)
 {
-    double *scratch[2];
-    for (int side = 0; side < 2; side++)
-        scratch[side] = xcalloc(slow->pair_count + 1, sizeof *scratch[side]);
+    double *const scratch[2] = {xcalloc(slow->pair_count + 1, sizeof *scratch[0]), xcalloc(slow->pair_count + 1, sizeof *scratch[1])};
     slow_units_make(slow);
     slow_units_windows(slow, false);
     diff_contribute(&slow->job);
@@ -493,6 +489,9 @@ int diff_slow(struct diff_job *job, struct error *err)
     if (apart)
         slow_explain(&slow);
     slow.told->why_not = slow_why_not(&slow, apart);
+    // Then the contributions are those of the mean step: that no slow steps made it takes nothing from them.
+    if (job->untraced.mean && !slow.told->part_count && strcmp(slow.told->metric, metric_infos[METRIC_MEAN_STEP_TIME].name) == 0)
+        *slow.told = (struct diff_slow){0};
     slow_free(&slow);
     return 0;
 }

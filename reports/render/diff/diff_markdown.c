@@ -128,10 +128,11 @@ static void diff_markdown_memory(struct strbuf *out, const struct diff_workload 
 static void diff_markdown_slow(struct strbuf *out, const struct diff_workload *workload)
 {
     const struct diff_slow *slow = &workload->slow;
-    if (!slow->metric)
+    char *headline = diff_text_slow(workload);
+    if (!headline)
         return;
     strbuf_add(out, "**");
-    diff_markdown_text(out, diff_text_slow(workload));
+    diff_markdown_text(out, headline);
     strbuf_add(out, "**\n\n");
     diff_markdown_text(out, diff_text_slow_answer(workload));
     strbuf_add(out, "\n\n");

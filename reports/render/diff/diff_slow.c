@@ -34,11 +34,11 @@ char *diff_text_slow(const struct diff_workload *workload)
 {
     const struct diff_slow *slow = &workload->slow;
     struct strbuf text = {0};
-    if (!slow->metric)
+    if (!slow->metric || (!slow->part_count && !slow->failed && !slow->open))
         return NULL;
     strbuf_add(&text, "%s: ", workload->name);
     if (!slow->part_count) {
-        strbuf_add(&text, "what %s %s by is not explained: %s", slow->metric, slow->failed ? "fails" : "differs",
+        strbuf_add(&text, slow->failed ? "what %s fails by is not explained: %s" : "%s is inconclusive, and not explained: %s", slow->metric,
                    slow->why_not ? slow->why_not : "it is not known");
         return strbuf_take(&text);
     }

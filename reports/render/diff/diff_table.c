@@ -299,9 +299,10 @@ static void diff_memory_section(struct table *table, const struct diff_view *vie
 static void diff_slow_section(struct table *table, const struct diff_view *view, const struct diff_workload *workload)
 {
     const struct diff_slow *slow = &workload->slow;
-    if (!slow->metric || (view->brief && !slow->failed && !slow->part_count))
+    char *headline = view->brief && !slow->failed && !slow->part_count ? NULL : diff_text_slow(workload);
+    if (!headline)
         return;
-    diff_styled(table, slow->part_count ? diff_style(slow->b_ns - slow->a_ns) : SCREEN_STYLE_INCONCLUSIVE, diff_text_slow(workload));
+    diff_styled(table, slow->part_count ? diff_style(slow->b_ns - slow->a_ns) : SCREEN_STYLE_INCONCLUSIVE, headline);
     if (view->brief)
         return;
     diff_paragraph(table, diff_text_slow_answer(workload));

@@ -96,8 +96,8 @@ void diff_text_launches(struct strbuf *text, const struct diff_launch_part *part
     for (int side = 0; side < 2; side++) {
         strbuf_add(text, "%s", side ? "; b " : " (a ");
         for (size_t i = 0; i < part->launch_count; i++) {
-            char *value = part->launch_ns[side][i] < 0.5 ? xstrdup("0")
-                                                         : diff_text_time(part->launch_ns[side][i]);
+            char *value = fabs(part->launch_ns[side][i]) < 0.5 ? xstrdup("0") // below 0: less than in typical steps
+                                                               : diff_text_time(part->launch_ns[side][i]);
             strbuf_add(text, "%s%s", i ? ", " : "", value);
             free(value);
         }
