@@ -130,6 +130,20 @@ def slow_steps(page, folder):
     page.open(html_data.write_page(FOLDER, other, os.path.join(folder, "none.html")))
     check("steps that pass are no cause", count(page, ".cause-steps") == 0 and count(page, "#w0-steps table.claims .pill.pass") == 4)
     quiet(page, "mean and warm-up")
+    made = {"headline": "rare-train: slow steps take 0 -> 0.98 ms of the mean step (+980 us): Function added: save_state +970 us", "answer": "Most of it is in checkpoint.",
+            "metric": "slow_steps", "failed": True, "tail": False,
+            "contributions": [{"title": "Function added", "label": "save_state", "where": "checkpoint", "suspects": ["torch 2.1.2 -> 2.2.0"], "delta_ns": 970e3, "share": 0.99,
+                               "launches_ns": {"a": [0, 0], "b": [960e3, 980e3]}}]}
+    other = html_data.slow()
+    other["workloads"][0]["diff"] = {"slow_steps": made}
+    page.open(html_data.write_page(FOLDER, other, os.path.join(folder, "made.html")))
+    draw_all(page)
+    cause, part = (re.sub(r"\s", " ", text(page, selector)) for selector in (".cause-steps", "#w0-slow"))
+    check("what slow steps are made of is on the first screen", made["headline"] + ". Part by part" in cause and count(page, ".cause-steps a[href='#w0-slow']") == 1, cause)
+    missing = [word for word in ("What slow steps are made of", "Most of it is in checkpoint.", "Function added", "save_state", "torch 2.1.2 -> 2.2.0", "+970", "99 %", "0, 0", "960 µs, 980 µs")
+               if word not in part]
+    check("and part by part below, launch by launch", not missing, (missing, part))
+    quiet(page, "what slow steps are made of")
 
 
 def waterfall(page):

@@ -53,7 +53,7 @@ UP.causeSteps = (workload, index) => {
     const steps = UP.steps, unit = UP.clean(workload.unit) || "step", slow = steps.fails(workload, "slow_steps"), mean = steps.fails(workload, "mean_step_time");
     const warm = steps.fails(workload, "warm_up_time") && steps.warmsLonger(workload), typical = steps.typical(workload), lines = [];
     const add = (...parts) => lines.push(UP.el("p", {class: "cause-main"}, ...parts, typical ? "; " + typical : "", "."));
-    const rare = steps.rare(workload, 1), other = steps.rare(workload, 0);
+    const rare = steps.rare(workload, 1), other = steps.rare(workload, 0), made = UP.object(UP.object(workload.diff).slow_steps), explained = made.failed === true && UP.list(made.contributions).length > 0;
     const why = metric => { // unless the verdict above says it already
         const reason = UP.clean(UP.object(steps.cell(workload, metric)).reason).slice(0, 600);
         if (reason && !UP.clean(UP.data.verdict.reason).includes(reason))
@@ -66,7 +66,7 @@ UP.causeSteps = (workload, index) => {
         why("slow_steps");
     } else if (mean && !steps.fails(workload, "step_time")) {
         add(UP.el("b", {text: "The mean decides: "}), "the mean " + unit + " of ", UP.sideName(1), " takes longer, ", UP.el("b", {class: "slower-text", text: UP.change(UP.num(steps.cell(workload, "mean_step_time").ratio))}),
-            ", though no single " + unit + "s stand out: launches, or stretches of them, are slower");
+            explained ? "" : ", though no single " + unit + "s stand out: launches, or stretches of them, are slower");
         why("mean_step_time");
     }
     if (warm) {
@@ -74,8 +74,7 @@ UP.causeSteps = (workload, index) => {
         add(UP.el("b", {text: "The warm-up is longer: "}), "until it is steady ", UP.sideName(1), " loses ", UP.el("b", {class: "slower-text", text: UP.ns(UP.num(cell.median_b))}), ", ", UP.sideName(0), " ",
             UP.ns(UP.num(cell.median_a)), " (a whole run: ", UP.change(UP.num(cell.ratio)), ")");
     }
-    const made = UP.object(UP.object(workload.diff).slow_steps);
-    if (lines.length && UP.list(made.contributions).length)
+    if (lines.length && (slow || mean) && explained)
         lines.push(UP.el("p", {}, UP.clean(made.headline).slice(0, 600), ". ", UP.el("a", {href: "#w" + index + "-slow", text: "Part by part"})));
     return lines.length ? UP.el("section", {class: "cause cause-steps is-slower", "aria-label": "What decides in " + UP.short(workload.name, 40)},
         UP.el("p", {class: "cause-head"}, UP.name(workload.name, 40, "strong")), lines,
