@@ -66,7 +66,7 @@ UP.parts.slow = (workload, parent, id) => {
     const slow = UP.object(UP.object(workload.diff).slow_steps), unit = UP.clean(workload.unit) || "step", rows = UP.list(slow.contributions).map(UP.object);
     if (!UP.clean(slow.headline).trim())
         return;
-    const part = UP.part(parent, 3, id + "-slow", slow.tail === true ? "The slowest " + unit + "s" : "What slow " + unit + "s are made of", "steps");
+    const part = UP.part(parent, 3, id + "-slow", slow.tail === true ? "The slowest " + unit + "s" : "What slow " + unit + "s are made of");
     const time = value => UP.num(value) === null ? UP.dash : Math.abs(value) < 0.5 ? "0" : UP.ns(value), all = values => UP.list(values).slice(0, 16).map(time).join(", ");
     part.append(UP.el("p", {class: "lead"}, UP.el("b", {text: UP.clean(slow.headline).slice(0, 1000)}), ". " + UP.clean(slow.answer).slice(0, 1000)));
     if (rows.length)
@@ -81,7 +81,7 @@ UP.parts.cpu = (workload, parent, id) => {
     const cpu = UP.object(UP.object(workload.diff).cpu_time), rows = UP.list(cpu.contributions).map(UP.object);
     if (!UP.clean(cpu.headline).trim())
         return;
-    const part = UP.part(parent, 3, id + "-cpu", "CPU time", "contributions");
+    const part = UP.part(parent, 3, id + "-cpu", "CPU time");
     const time = value => UP.num(value) === null ? UP.dash : value === 0 ? "0" : UP.ns(value), all = values => UP.list(values).slice(0, 16).map(time).join(", ");
     const change = item => UP.el("span", {class: item.delta_ns > 0 ? "slower-text" : "faster-text", text: UP.signedNs(item.delta_ns)});
     part.append(UP.el("p", {class: "lead"}, UP.el("b", {text: UP.clean(cpu.headline).slice(0, 1000)}), ". Of all threads and processes, whether a step waits for them or not."));
