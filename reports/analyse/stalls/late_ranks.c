@@ -5,7 +5,7 @@
 // What others took from a rank's thread, by turns on its CPU, is no fault of the rank's, unless neighbours that are there all the time
 // took most of it. One cause of its own that explains its lateness, such as a disk, is evidence enough, however seldom it strikes.
 // Where ranks are stages of a pipeline, or in groups (ranks_work.c), what is compared so is not for how long a rank was waited for, but how long it
-// did something else than communicate, with those in the middle of the others: one stage that has less to do makes no late ones of all the rest.
+// did something else than communicate, with the one in the middle of the others: one stage that has less to do makes no late ones of all the rest.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,7 +173,8 @@ static void late_work(struct late_search *search, size_t index)
     for (int b = 0; b < LATE_BLOCKS; b++) {
         int64_t from = search->begin + (int64_t)(length * b), to = search->begin + (int64_t)(length * (b + 1));
         row->late[b] = length - held[b];
-        row->taken[b] = (double)late_queued(search, index, from, to, NULL);
+        double queued = (double)late_queued(search, index, from, to, NULL), most = row->late[b] > 0 ? row->late[b] : 0;
+        row->taken[b] = queued < most ? queued : most;
         row->worked += row->late[b];
     }
 }
@@ -192,26 +193,33 @@ static int late_by_work(const void *left, const void *right, void *rows)
     return (*a > *b) - (*a < *b);
 }
 
-// With whom a rank is compared: all others; by_work, the one in the middle of them, or the two.
+// With whom a rank is compared: all others; by_work, the one in the middle of them, of an even number the one that works longer. Of the mean of two
+// one of three ranks that has less to do would make the other two late.
 static size_t late_others(const struct late_search *search, size_t index, uint32_t *ret_rows)
 {
     size_t count = 0;
     for (size_t i = 0; i < search->ranks->row_count; i++)
         if (i != index && late_told(search, i))
             ret_rows[count++] = (uint32_t)i;
-    if (!search->ranks->by_work || count < 3)
+    if (!search->ranks->by_work || !count)
         return count;
-    size_t few = count % 2 ? 1 : 2;
     qsort_r(ret_rows, count, sizeof *ret_rows, late_by_work, search->rows);
-    memmove(ret_rows, ret_rows + (count - 1) / 2, few * sizeof *ret_rows);
-    return few;
+    ret_rows[0] = ret_rows[count / 2];
+    return 1;
 }
 
+// Below 0 where what stands for lost communications is more than a block has: cut off there, that rank seemed to work longer than it did.
 static double late_of(const struct late_search *search, size_t index, int block, bool own)
 {
     const struct late_row *row = &search->rows[index];
     double one = row->late[block] - (own ? row->taken[block] : 0);
-    return one > 0 ? one : 0;
+    return one > 0 || (search->ranks->by_work && search->ranks->nccl) ? one : 0;
+}
+
+// Of 1024 ranks that wait for years, as a damaged store says, the sum is cut.
+static void late_add_waited(struct late_rank *one, int64_t ns)
+{
+    one->ranks_ns += ns < TRACE_SUM_END - one->ranks_ns ? ns : TRACE_SUM_END - one->ranks_ns;
 }
 
 // How many standard errors a rank is waited for, or works, longer than the others in the mean. own: without what neighbours took.
@@ -250,7 +258,7 @@ static void late_held(const struct late_search *search, struct late_rank *one)
             for (size_t k = at; k < last && ranks->held[k].begin < one->spans[i].end; k++)
                 ns += parts_overlap(ranks->held[k].begin, ranks->held[k].end, one->spans[i].begin, one->spans[i].end);
         }
-        one->ranks_ns += ns;
+        late_add_waited(one, ns);
         if (row == one->row || ns <= most)
             continue;
         most = ns;
@@ -276,7 +284,7 @@ static void late_waiters(const struct late_search *search, struct late_rank *one
         int64_t ns = parts_overlap(begin, late->end, search->begin, search->end);
         until[late->waiter] = late->end > until[late->waiter] ? late->end : until[late->waiter];
         waited[late->waiter] += ns;
-        one->ranks_ns += ns;
+        late_add_waited(one, ns);
         if (waited[late->waiter] > waited[one->waiter])
             one->waiter = late->waiter;
     }
