@@ -12,7 +12,11 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
-enum { RANKS_LATE_MIN_NS = 100000, RANKS_JOIN_NS = 200000 };
+enum {
+    RANKS_LATE_MIN_NS = 100000,
+    RANKS_JOIN_NS = 200000,
+    RANKS_LATES_MAX = 1 << 26 // 1.6 GB, and two hours of waits of the shortest kind: beyond, the store is damaged
+};
 
 bool ranks_waits(const struct trace *trace, const struct trace_gap *gap)
 {
@@ -225,7 +229,7 @@ static int64_t ranks_arrival(const struct ranks *ranks, const struct rank_row *r
 
 void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
 {
-    if (end - begin >= RANKS_LATE_MIN_NS && trace_clip(ranks->trace, &begin, &end))
+    if (end - begin >= RANKS_LATE_MIN_NS && ranks->late_count < RANKS_LATES_MAX && trace_clip(ranks->trace, &begin, &end))
         vector_push(ranks->lates, ranks->late_count,
                     (struct rank_late){begin, end, (uint32_t)waiter, (uint32_t)last});
 }
@@ -305,10 +309,9 @@ static int ranks_by_late(const void *left, const void *right)
 // Does a rank wait in sends and receives for as much of the window as a late one must cost?
 static bool ranks_send(const struct ranks *ranks)
 {
-    enum { SEND_SHARE = 100 };
     bool send = false;
     for (size_t i = 0; i < ranks->row_count; i++)
-        send |= ranks->rows[i].message_ns > 0 && ranks->rows[i].message_ns >= ranks->trace->window_ns / SEND_SHARE;
+        send |= ranks->rows[i].message_ns > 0 && ranks->rows[i].message_ns >= ranks->trace->window_ns / RANKS_SEND_SHARE;
     return send;
 }
 
@@ -342,6 +345,8 @@ void ranks_find(const struct trace *trace, struct ranks *ret_ranks)
     ranks_of_nccl(ret_ranks);
     if (!ret_ranks->nccl)
         ranks_of_waits(ret_ranks);
+    if (ret_ranks->late_count == RANKS_LATES_MAX)
+        ret_ranks->late_count = 0; // who was left out would seem in time, and others late
     if (ret_ranks->late_count)
         qsort(ret_ranks->lates, ret_ranks->late_count, sizeof *ret_ranks->lates, ranks_by_late);
 }

@@ -5,6 +5,8 @@
 
 #include "reports/analyse/stalls/ranks.h"
 
+enum { RANKS_SEND_SHARE = 100 }; // of the window in sends and receives, one in so many: as much as a late rank must cost. Less makes no pipeline
+
 // A rank in a communication.
 struct ranks_wait {
     int64_t begin, end;

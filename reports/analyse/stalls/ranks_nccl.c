@@ -113,10 +113,14 @@ static void nccl_collect(struct nccl_find *find, const uint32_t *row_of)
         find->kernels &= trace->nccl[i].kernel_begin > 0 || row_of[trace->nccl[i].process] == TRACE_NONE;
     for (size_t i = 0; i < trace->nccl_count; i++) {
         const struct trace_nccl *op = &trace->nccl[i];
+        uint32_t row = row_of[op->process];
         int64_t at = find->kernels ? op->kernel_begin : op->enqueued;
-        if (row_of[op->process] != TRACE_NONE && at > 0)
-            find->came[find->came_count++] = (struct nccl_came){op->communicator, op->sequence, at, find->kernels ? op->kernel_end : 0,
-                                                                row_of[op->process]};
+        if (row == TRACE_NONE)
+            continue;
+        if (at > 0)
+            find->came[find->came_count++] = (struct nccl_came){op->communicator, op->sequence, at, find->kernels ? op->kernel_end : 0, row};
+        else
+            find->rows[row].missing++; // beside messages, whose kernels are told: its wait in it would pass for work
     }
     if (find->came_count)
         qsort(find->came, find->came_count, sizeof *find->came, nccl_by_collective);
@@ -139,6 +143,32 @@ static bool nccl_is_pipeline(const struct nccl_find *find)
             return true;
     }
     return false;
+}
+
+// Is a rank in them for as much of the window as counts? A checkpoint that is gathered now and then makes no pipeline. Where it was not told how
+// long they take, as much of all that it communicates does.
+static bool nccl_sends_much(const struct nccl_find *find, const uint32_t *row_of)
+{
+    const struct ranks *ranks = find->ranks;
+    const struct trace *trace = ranks->trace;
+    struct nccl_row *rows = xcalloc(ranks->row_count + 1, sizeof *rows);
+    bool much = false;
+    for (size_t i = 0; i < find->message_count; i++) {
+        const struct nccl_message *one = &find->messages[i];
+        int64_t begin = one->begin, end = one->end;
+        rows[one->row].all++;
+        rows[one->row].missing += !begin;
+        if (begin && trace_clip(trace, &begin, &end))
+            rows[one->row].ns += (double)(end - begin);
+    }
+    for (size_t i = 0; i < trace->nccl_count; i++)
+        if (row_of[trace->nccl[i].process] != TRACE_NONE)
+            rows[row_of[trace->nccl[i].process]].all++;
+    for (size_t i = 0; i < ranks->row_count; i++)
+        much |= (rows[i].ns > 0 && rows[i].ns * RANKS_SEND_SHARE >= (double)trace->window_ns) ||
+                (rows[i].missing && rows[i].missing * RANKS_SEND_SHARE >= rows[i].all);
+    free(rows);
+    return much;
 }
 
 // Is there a communicator of some of the ranks that NCCL told of?
@@ -423,7 +453,7 @@ static void nccl_messages(struct nccl_find *find)
             nccl_lose_side(find, members, member_count, &list[first], end - first);
         for (size_t i = first; i < end; i++) {
             nccl_alone(find, &list[i]);
-            nccl_lose(find, list[i].row, 0);
+            nccl_lose(find, list[i].row, !list[i].begin);
         }
     }
     free(members);
@@ -447,7 +477,8 @@ static void nccl_compare(struct nccl_find *find)
     bool gpus = nccl_gpus(ranks);
     for (size_t i = 0; i < ranks->row_count; i++) {
         const struct nccl_row *one = &find->rows[i];
-        ranks->rows[i].told &= one->missing * NCCL_LOST <= one->all && (gpus || !ranks->messages);
+        bool known = one->missing * NCCL_LOST <= one->all && one->lost_ns <= one->known_ns; // of most, how long they took
+        ranks->rows[i].told &= known && (gpus || !ranks->messages);
         ranks->rows[i].held_times = one->known_ns > 0 ? 1 + one->lost_ns / one->known_ns : 1;
     }
     if (gpus || !ranks->messages)
@@ -463,7 +494,7 @@ void ranks_of_nccl(struct ranks *ranks)
     for (size_t i = 0; i < ranks->row_count; i++)
         row_of[ranks->rows[i].process] = (uint32_t)i;
     nccl_collect_messages(&find, row_of);
-    ranks->messages = nccl_is_pipeline(&find);
+    ranks->messages = nccl_is_pipeline(&find) && nccl_sends_much(&find, row_of);
     nccl_collect(&find, row_of);
     ranks->by_work = nccl_is_grouped(&find) || ranks->messages;
     ranks->nccl = ranks->by_work;
