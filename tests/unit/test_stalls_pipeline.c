@@ -297,6 +297,25 @@ TEST(a_stage_with_more_layers_and_one_with_less)
     story_close(&job.story);
 }
 
+TEST(one_of_three_stages_with_less_to_do_makes_no_late_ones)
+{
+    struct pipe job = pipe_of(3, 1);
+    job.work[2] = 2;
+    pipe_open(&job);
+    pipe_run(&job);
+    pipe_check_clean(&job);
+    story_close(&job.story);
+    job = pipe_of(3, 1);
+    job.extra[1] = 4;
+    pipe_open(&job);
+    pipe_run(&job);
+    const struct stall *late = pipe_late(&job);
+    CHECK(late != NULL);
+    if (late)
+        CHECK_INT(late->rank, 1);
+    story_close(&job.story);
+}
+
 TEST(a_late_rank_of_two_pipelines_and_not_who_waits_for_it)
 {
     for (int rank = -1; rank < 4; rank++) {
@@ -373,6 +392,39 @@ TEST(records_that_were_lost_accuse_nobody)
             pipe_check_clean(&job);
             story_close(&job.story);
         }
+}
+
+// A stage of four that hand on one batch waits for seven eighths of its time: of a third of that no mean of a block can be made up.
+TEST(a_rank_most_of_whose_records_were_lost_accuses_nobody)
+{
+    for (int rank = 1; rank < 4; rank += 2) {
+        char sql[200];
+        struct pipe job = pipe_of(4, 1);
+        job.batches = 1;
+        pipe_open(&job);
+        pipe_run(&job);
+        snprintf(sql, sizeof sql, "DELETE FROM nccl_op WHERE process_id = %lld AND rowid > (SELECT max(rowid) / 3 FROM nccl_op)",
+                 (long long)job.process[rank]);
+        story_sql(&job.story, sql);
+        pipe_check_clean(&job);
+        story_close(&job.story);
+    }
+}
+
+// Its communicator was made before anybody asked for times: what it waits there is not known, and no work.
+TEST(a_rank_whose_collectives_have_no_times_beside_messages)
+{
+    for (int rank = 0; rank < 4; rank++) {
+        char sql[200];
+        struct pipe job = pipe_of(2, 2);
+        pipe_open(&job);
+        pipe_run(&job);
+        snprintf(sql, sizeof sql, "UPDATE nccl_op SET kernel_start_ns = NULL, kernel_end_ns = NULL WHERE peer IS NULL AND process_id = %lld",
+                 (long long)job.process[rank]);
+        story_sql(&job.story, sql);
+        pipe_check_clean(&job);
+        story_close(&job.story);
+    }
 }
 
 TEST(a_late_stage_is_found_though_records_were_lost)
@@ -505,6 +557,49 @@ TEST(a_late_rank_of_tensor_parallel_groups_and_not_who_waits_for_it)
         if (late) {
             CHECK_INT(late->rank, rank);
             CHECK_STR(late->what, "computing in project (tensor.py)");
+            CHECK_CONTAINS(late->advice, "spread its input evenly");
+        }
+        story_close(&job.story);
+    }
+}
+
+// Data parallel: all reduce in each step, and a checkpoint of all is gathered twice.
+static void pipe_gathers(struct pipe *job)
+{
+    for (double at = 1, last; at < STORY_WINDOW_MS - 100; at = last, job->steps++) {
+        double came[RANKS_MOST];
+        last = at;
+        for (int rank = 0; rank < 4; rank++) {
+            pipe_runs(job, rank, at, at + job->extra[rank], "attend@/x/pipe.py:9;main@/x/pipe.py:31");
+            came[rank] = at + job->extra[rank] + job->work[rank] * (0.95 + 0.1 * pipe_random(job));
+            last = came[rank] > last ? came[rank] : last;
+        }
+        last += link_ms;
+        for (int rank = 0; rank < 4; rank++)
+            pipe_nccl(job, rank, "AllReduce", 50, rank, 4, -1, job->steps, came[rank], last);
+        for (int rank = 1; rank < 4 && job->steps % 800 == 5; rank++) {
+            pipe_nccl(job, rank, "Send", 50, rank, 4, 0, 0, last, last + link_ms);
+            pipe_nccl(job, 0, "Recv", 50, 0, 4, rank, 0, last, last + link_ms);
+            last += link_ms;
+        }
+    }
+}
+
+// A few messages make no pipeline, of which without the work of GPUs nobody would be named.
+TEST(a_late_rank_of_data_parallel_ones_that_seldom_send)
+{
+    for (int timed = 0; timed < 2; timed++) {
+        struct pipe job = pipe_of(4, 1);
+        job.extra[2] = 4;
+        pipe_open(&job);
+        pipe_gathers(&job);
+        if (!timed)
+            story_sql(&job.story, "UPDATE nccl_op SET kernel_start_ns = NULL, kernel_end_ns = NULL");
+        const struct stall *late = pipe_late(&job);
+        CHECK(late != NULL);
+        if (late) {
+            CHECK_INT(late->rank, 2);
+            CHECK_STR(late->what, "computing in attend (pipe.py)");
             CHECK_CONTAINS(late->advice, "spread its input evenly");
         }
         story_close(&job.story);
