@@ -112,7 +112,8 @@ static void trace_add_kernel(struct trace *trace, struct map *map, uint32_t proc
         vector_push(trace->kernels, trace->kernel_count,
                     ((struct trace_kernel){.name = arena_copy(trace->arena, name ? name : "?"), .process = process}));
     }
-    trace->kernels[*at].ns += ns;
+    int64_t *sum = &trace->kernels[*at].ns;
+    *sum += ns < TRACE_SUM_END - *sum ? ns : TRACE_SUM_END - *sum; // of a damaged store
 }
 
 // Where there are communications of NCCL on several ranks: all work of their GPUs but that of NCCL, next to each other as one.
@@ -130,14 +131,14 @@ static int trace_load_busy(struct trace *trace, struct store *store, const struc
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
-        int64_t begin = sqlite3_column_int64(stmt, 1), end = begin + sqlite3_column_int64(stmt, 2);
-        if (process == TRACE_NONE || end <= begin)
+        int64_t begin = sqlite3_column_int64(stmt, 1), ns = sqlite3_column_int64(stmt, 2), end;
+        if (process == TRACE_NONE || begin < 0 || ns <= 0 || __builtin_add_overflow(begin, ns, &end))
             continue;
         if (sqlite3_column_int64(stmt, 3))
-            trace_add_kernel(trace, &kernels, process, stmt, end - begin);
+            trace_add_kernel(trace, &kernels, process, stmt, ns);
         struct trace_busy *busy = &trace->busy[process];
         struct trace_window *last = busy->count ? &busy->spans[busy->count - 1] : NULL;
-        if (last && begin <= last->end + JOIN_NS && begin >= last->begin)
+        if (last && begin - JOIN_NS <= last->end && begin >= last->begin)
             last->end = end > last->end ? end : last->end;
         else if (!last || begin > last->end) // rows are in order, but for few that came late: those are left out
             vector_push(busy->spans, busy->count, ((struct trace_window){begin, end}));
