@@ -607,3 +607,38 @@ TEST(a_late_rank_of_data_parallel_ones_that_seldom_send)
         story_close(&job.story);
     }
 }
+
+// Two jobs of two ranks each in one recording, or two groups that serve requests: one works most of the time, the other one sends much.
+static void pipe_apart(struct pipe *job)
+{
+    for (int group = 0; group < 2; group++) {
+        double at = 1;
+        for (int64_t step = 0; at < STORY_WINDOW_MS - 100; step++) {
+            double came[2], end = 0;
+            for (int i = 0; i < 2; i++) {
+                came[i] = at + job->extra[2 * group + i] + (group ? 3 : 9) * (0.95 + 0.1 * pipe_random(job));
+                end = came[i] > end ? came[i] : end;
+            }
+            end += group ? 6 : link_ms;
+            for (int i = 0; i < 2; i++)
+                pipe_nccl(job, 2 * group + i, "AllReduce", 100 + group, i, 2, -1, step, came[i], end);
+            at = end;
+        }
+    }
+}
+
+TEST(ranks_of_another_job_are_no_measure)
+{
+    for (int rank = -1; rank < 4; rank++) {
+        struct pipe job = pipe_of(4, 1);
+        if (rank >= 0)
+            job.extra[rank] = 2;
+        pipe_open(&job);
+        pipe_apart(&job);
+        const struct stall *late = pipe_late(&job);
+        CHECK_INT(pipe_named(&job), rank >= 0);
+        if (late)
+            CHECK_INT(late->rank, rank);
+        story_close(&job.story);
+    }
+}

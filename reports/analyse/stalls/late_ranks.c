@@ -30,6 +30,7 @@ struct late_row { // of a rank
     double late[LATE_BLOCKS], taken[LATE_BLOCKS]; // waited for, or by_work: worked; of it by turns of others on its CPU
     double late_ns; // of spans
     double worked;  // by_work: late, of all blocks
+    uint32_t job;   // of the rows that are compared with each other; 0: all of them are
 };
 
 struct late_turns { // of a process, on the CPU that a rank waited for
@@ -179,6 +180,40 @@ static void late_work(struct late_search *search, size_t index)
     }
 }
 
+// Ranks that lose by waiting for each other, directly or over others: only they are compared. Those of another job, or of a group that serves other
+// requests, may do anything. With waits on the host it is not known who waits for whom.
+static void late_connect(struct late_search *search)
+{
+    const struct ranks *ranks = search->ranks;
+    size_t count = ranks->row_count;
+    int64_t *waited = xcalloc(count * count, sizeof *waited);
+    uint32_t *next = xcalloc(count, sizeof *next);
+    for (size_t i = 0; i < ranks->late_count; i++) {
+        const struct rank_late *late = &ranks->lates[i];
+        int64_t ns = parts_overlap(late->begin, late->end, search->begin, search->end);
+        waited[late->last * count + late->waiter] += ns;
+        waited[late->waiter * count + late->last] += ns;
+    }
+    for (size_t i = 0; i < count; i++)
+        search->rows[i].job = TRACE_NONE;
+    for (uint32_t first = 0; first < count; first++) {
+        size_t left = search->rows[first].job == TRACE_NONE;
+        next[0] = first;
+        while (left) {
+            uint32_t at = next[--left];
+            search->rows[at].job = first;
+            for (uint32_t i = 0; i < count; i++) {
+                if (search->rows[i].job != TRACE_NONE || (double)waited[at * count + i] < late_share * (double)(search->end - search->begin))
+                    continue;
+                search->rows[i].job = first;
+                next[left++] = i;
+            }
+        }
+    }
+    free(waited);
+    free(next);
+}
+
 static bool late_told(const struct late_search *search, size_t index)
 {
     return !search->ranks->by_work || search->ranks->rows[index].told;
@@ -193,13 +228,13 @@ static int late_by_work(const void *left, const void *right, void *rows)
     return (*a > *b) - (*a < *b);
 }
 
-// With whom a rank is compared: all others; by_work, the one in the middle of them, of an even number the one that works longer. Of the mean of two
-// one of three ranks that has less to do would make the other two late.
+// With whom a rank is compared: all others of its job; by_work, the one in the middle of them, of an even number the one that works longer. Of two, the mean
+// would make late ones of two ranks, as the third has less to do.
 static size_t late_others(const struct late_search *search, size_t index, uint32_t *ret_rows)
 {
     size_t count = 0;
     for (size_t i = 0; i < search->ranks->row_count; i++)
-        if (i != index && late_told(search, i))
+        if (i != index && late_told(search, i) && search->rows[i].job == search->rows[index].job)
             ret_rows[count++] = (uint32_t)i;
     if (!search->ranks->by_work || !count)
         return count;
@@ -395,6 +430,8 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
         late_blocks(&search, i);
     for (size_t i = 0; i < ranks->row_count && ranks->by_work; i++)
         late_work(&search, i);
+    if (ranks->by_work && ranks->nccl)
+        late_connect(&search);
     search.crowded = late_crowded(&search);
     for (size_t i = 0; i < ranks->row_count; i++)
         late_judge(&search, i, ret_late);
