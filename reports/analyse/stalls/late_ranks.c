@@ -403,7 +403,7 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
     if (all < least || (search->ranks->by_work && !late_cut(row, all, least)))
         return;
     struct late_rank one = {.row = (uint32_t)index, .spans = row->spans, .span_count = row->span_count,
-                            .total_ns = (int64_t)row->late_ns, .excess_ns = (int64_t)all, .errors = errors,
+                            .total_ns = (int64_t)row->late_ns, .excess_ns = (int64_t)fmin(all, (double)TRACE_SUM_END), .errors = errors,
                             .waiter = index == 0, .cause = CAUSE_COUNT};
     late_why(search->ranks, search->work, search->begin, search->end, &one);
     bool often = errors >= late_errors && own >= least;
