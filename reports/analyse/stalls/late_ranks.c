@@ -145,8 +145,7 @@ static void late_calls(const struct late_search *search, uint32_t index, double 
     for (uint32_t i = trace_sample_from(trace, index, search->begin);
          i < thread->sample_first + thread->sample_count && trace->samples[i].at < search->end; i++) {
         const struct trace_sample *sample = &trace->samples[i];
-        struct marks marks = marks_join(trace_marks(trace, sample->user), trace_marks(trace, sample->python));
-        if (marks_has(marks, MARK_COLLECTIVE) && !marks_has(marks, MARK_MPI)) // in MPI it is a wait
+        if (ranks_communicates(trace, sample) && !marks_has(trace_marks(trace, sample->user), MARK_MPI)) // in MPI it is a wait
             held[late_block(search, sample->at)] += (double)trace->tick_ns;
     }
     for (size_t i = 0; i < trace->short_count; i++) {

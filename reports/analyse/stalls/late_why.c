@@ -85,10 +85,11 @@ static void why_add_thread(struct why *why, uint32_t index, double late)
 {
     const struct trace *trace = why->ranks->trace;
     const struct trace_thread *thread = &trace->threads[index];
+    bool calls_apart = why->ranks->by_work && !why->ranks->nccl; // late_ranks.c takes them from a rank's work
     for (uint32_t i = trace_sample_from(trace, index, why->begin);
          i < thread->sample_first + thread->sample_count && trace->samples[i].at < why->end; i++) {
         const struct trace_sample *sample = &trace->samples[i];
-        if (marks_has(trace_marks(trace, sample->user), MARK_MPI))
+        if (marks_has(trace_marks(trace, sample->user), MARK_MPI) || (calls_apart && ranks_communicates(trace, sample)))
             continue;
         why->ran += (double)trace->tick_ns * late;
         why_add(why, sample->python, sample->user, (double)trace->tick_ns, late, false, false);

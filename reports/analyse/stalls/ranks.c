@@ -34,6 +34,11 @@ bool ranks_waits(const struct trace *trace, const struct trace_gap *gap)
     return false;
 }
 
+bool ranks_communicates(const struct trace *trace, const struct trace_sample *sample)
+{
+    return marks_has(marks_join(trace_marks(trace, sample->user), trace_marks(trace, sample->python)), MARK_COLLECTIVE);
+}
+
 // ---- who is a rank ----
 
 // Workers of a rank, such as a data loader's, inherit its environment.

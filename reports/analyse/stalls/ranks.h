@@ -57,6 +57,8 @@ struct late_ranks;
 void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragglers, struct work *work);
 // Is this stay off the CPU a wait in a collective, a send or a receive?
 bool ranks_waits(const struct trace *trace, const struct trace_gap *gap);
+// Is this moment on the CPU one in such a call?
+bool ranks_communicates(const struct trace *trace, const struct trace_sample *sample);
 
 // A rank that the others wait for more than chance explains.
 struct late_rank {
