@@ -486,8 +486,8 @@ TEST(sends_and_receives_that_do_not_meet)
         "UPDATE nccl_op SET kernel_start_ns = 1, kernel_end_ns = (1 << 61) - 1 WHERE process_id = (SELECT max(process_id) FROM nccl_op)",
         "UPDATE nccl_op SET kernel_start_ns = NULL",
         "DELETE FROM gpu_op",
-        "UPDATE gpu_op SET dur_ns = 9223372036854775807 WHERE rowid % 5 = 0",
-        "UPDATE gpu_op SET start_ns = 1, dur_ns = 4611686018427387904",
+        "UPDATE gpu_op SET dur_ns = (1 << 61) - 1 WHERE rowid % 5 = 0",
+        "UPDATE gpu_op SET start_ns = 1, dur_ns = (1 << 61) - 1",
     };
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         struct pipe job = pipe_of_few(4, 1);
