@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 10. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 11. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 10;
+PRAGMA user_version = 11;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
@@ -353,6 +353,20 @@ CREATE TABLE counter (
     source       TEXT NOT NULL,
     name         TEXT NOT NULL,
     value        INTEGER NOT NULL
+) STRICT;
+
+-- What went over a TCP connection between two processes of the target, one way: a row about twice a second, where something did.
+CREATE TABLE connection (
+    sender_process   INTEGER NOT NULL REFERENCES process (id),
+    receiver_process INTEGER NOT NULL REFERENCES process (id),
+    sender           TEXT NOT NULL,     -- its end of the connection: "10.0.0.1:4711", "[fd00::1]:4711"
+    receiver         TEXT NOT NULL,
+    begin_ns         INTEGER NOT NULL,
+    end_ns           INTEGER NOT NULL,
+    bytes            INTEGER NOT NULL,  -- that came
+    retransmits      INTEGER NOT NULL,  -- segments
+    looks            INTEGER NOT NULL,  -- how often both ends were looked at
+    underway         INTEGER NOT NULL   -- of looks: what had been written had not come yet, and what had come had been read
 ) STRICT;
 
 -- What a thread of the target did in all, its gaps below the threshold included, which are counted and not stored.
@@ -896,6 +910,11 @@ FROM page_fault f JOIN thread t ON t.id = f.thread_id JOIN process q ON q.id = t
 LEFT JOIN launch l ON l.id = c.launch_id LEFT JOIN pair p ON p.id = l.pair_id LEFT JOIN workload w ON w.id = p.workload_id
 LEFT JOIN launch_range r ON r.launch_id = l.id AND r.tgid = q.tgid AND f.at_ns < r.at_ns AND r.begin_address = (SELECT max(s.begin_address)
     FROM launch_range s WHERE s.launch_id = l.id AND s.tgid = q.tgid AND s.begin_address <= f.address) AND f.address < r.end_address;
+
+CREATE VIEW v_connection AS
+SELECT s.recording_id AS recording, s.tgid AS sender_pid, r.tgid AS receiver_pid, c.sender, c.receiver, c.begin_ns, c.end_ns, c.bytes, c.retransmits,
+       c.looks, c.underway
+FROM connection c JOIN process s ON s.id = c.sender_process JOIN process r ON r.id = c.receiver_process;
 
 CREATE VIEW v_pair AS
 SELECT w.name AS workload, p.phase, p.idx AS pair, p.state, r.metric, exp(r.log_ratio) AS ratio, r.log_ratio, r.within_sd, r.couples

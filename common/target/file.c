@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -183,6 +184,21 @@ static ssize_t target_text(const struct target_question *question, char *bytes)
     return got;
 }
 
+// Messages side by side, each at a multiple of four bytes. Only those for which there is room are taken.
+static ssize_t target_converse(const struct target_question *question, int fd, char *bytes)
+{
+    size_t got = 0;
+    if (question->offset && send(fd, question->path, question->offset, MSG_DONTWAIT) < 0)
+        return -1;
+    while (question->len - got >= TARGET_MESSAGE_MAX) {
+        ssize_t len = recv(fd, bytes + got, TARGET_MESSAGE_MAX, MSG_DONTWAIT);
+        if (len <= 0)
+            break;
+        got += ((size_t)len + 3) & ~(size_t)3;
+    }
+    return (ssize_t)got;
+}
+
 static void target_serve_question(const struct target_question *question, int fd, struct target_answer *ret)
 {
     static _Alignas(struct stat) char bytes[TARGET_READ_MAX];
@@ -198,6 +214,7 @@ static void target_serve_question(const struct target_question *question, int fd
     case TARGET_STATUS: ret->result = fstat(fd, (struct stat *)(void *)bytes) ? -1 : (ssize_t)sizeof(struct stat); break;
     case TARGET_READ: ret->result = target_read(question, fd, bytes); break;
     case TARGET_TEXT: ret->result = target_text(question, bytes); break;
+    case TARGET_CONVERSE: ret->result = target_converse(question, fd, bytes); break;
     }
     if (question->what <= TARGET_OPEN_MEMORY) {
         ret->bytes = NULL;
@@ -330,4 +347,17 @@ char *target_file_text(const char *path, size_t max, size_t *ret_len)
     *ret_len = len < max ? len : max;
     text[*ret_len] = '\0';
     return text;
+}
+
+ssize_t target_file_converse(int fd, const void *question, size_t len, void *ret_answers, size_t max)
+{
+    const dev_t device = (dev_t)1 << 32 | 2; // no file's: one process that waits holds up all such questions (sock_diag_mutex, before Linux 6.10)
+    struct target_question one = {.what = TARGET_CONVERSE, .device = device, .offset = len, .len = max};
+    if (len > sizeof one.path) {
+        errno = EMSGSIZE;
+        return -1;
+    }
+    if (len)
+        memcpy(one.path, question, len);
+    return target_reader_ask(target_serve_question, &one, fd, NULL, ret_answers);
 }

@@ -31,6 +31,10 @@ int target_file_status(int fd, struct stat *ret);
 // The text of a file of /proc, such as PID/environ, which waits for the process's mmap lock; at most max bytes, and a NUL behind them. NULL,
 // errno. The caller's.
 char *target_file_text(const char *path, size_t max, size_t *ret_len);
+// Questions (at most 4 KiB; NULL, 0: none, for the rest of the answers) to the kernel over a netlink socket of ours that is connected to it. They may
+// wait for a process that they are about. Answers as far as there is room, side by side, each at a multiple of four bytes; max: 64 KiB or less,
+// and more than 32. Their length, or -1, errno; 0: there are no more.
+ssize_t target_file_converse(int fd, const void *question, size_t len, void *ret_answers, size_t max);
 // The last file that could not be read in time since target_file_start, or NULL. The caller's.
 char *target_file_silent(void);
 // The process that waits for file systems is forked now, not at the first use. prepare: called in it (NULL: nothing), to give up

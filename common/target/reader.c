@@ -260,6 +260,8 @@ static bool reader_is_silent(uint64_t key)
 static void reader_was_silent(const struct target_question *question, int fd)
 {
     char link[64], path[TARGET_PATH_MAX];
+    if (question->what == TARGET_CONVERSE) // of no file
+        return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = *question->path ? -1 : readlink(link, path, sizeof path - 1);
     path[len > 0 ? len : 0] = '\0';
@@ -311,7 +313,8 @@ static bool reader_converse(target_serve *serve, const struct target_question *q
     struct iovec in[] = {{head, sizeof *head}, {ret_bytes, question->len}};
     uint64_t key = reader_key(question);
     int64_t most_ms = reader_share_ms();
-    bool remote = question->what == TARGET_READ || question->what == TARGET_STATUS, silent = most_ms <= 0 && remote;
+    bool remote = question->what == TARGET_READ || question->what == TARGET_STATUS || question->what == TARGET_CONVERSE;
+    bool silent = most_ms <= 0 && remote;
     most_ms = most_ms < READER_HURRY_MS ? READER_HURRY_MS : most_ms < READER_WAIT_MS ? most_ms : READER_WAIT_MS;
     if (reader_is_silent(key))
         return false;

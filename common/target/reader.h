@@ -13,6 +13,7 @@
 enum {
     TARGET_PATH_MAX = 4096 + 64,
     TARGET_READ_MAX = 64 << 10, // a message of a socket has room for it
+    TARGET_MESSAGE_MAX = 32 << 10, // of netlink: the kernel makes none that is longer
 };
 
 enum target_what {
@@ -24,6 +25,7 @@ enum target_what {
     TARGET_STATUS,      // of the descriptor: struct stat
     TARGET_READ,        // of the descriptor
     TARGET_TEXT,        // of the file at path
+    TARGET_CONVERSE,    // over the descriptor: `offset` bytes of path, for what is answered to them at once
 };
 
 struct target_question {

@@ -22,7 +22,7 @@ enum { SHARD_IDS_MAX = 1 << 26, SHARD_BUSY_MS = 5000 }; // numbers are given in 
 // Those a recorder writes, each behind the ones it refers to.
 static const char *const shard_tables[] = {
     "frame",      "stack",      "string",     "gpu_kernel",   "recording",     "process",    "thread",
-    "gap",        "sample",     "page_fault", "lock_wait",  "host_fact",    "counter",       "thread_total", "recorded_step",
+    "gap",        "sample",     "page_fault", "lock_wait",  "host_fact",    "counter",       "connection", "thread_total", "recorded_step",
     "gpu_process", "gpu_device", "gpu_stream", "gpu_work",    "gpu_op",      "gpu_call",      "gpu_sync",   "gpu_memory",
     "gpu_overhead", "gpu_graph_node", "nvtx_range", "nccl_op",  "python_mark",  "python_gc",     "launch_stack", "clock_sample",
     "ledger",     "note"};

@@ -225,6 +225,7 @@ static struct store *test_rank(int rank)
         "INSERT INTO gap (thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_in, waker_thread) VALUES (2, 10, NULL, 20, 1, 0, 1, 3);"
         "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (2, 5, 1, 0);"
         "INSERT INTO thread_total (thread_id, switches, short_gaps, short_gap_ns, run_ns) VALUES (2, 1, 0, 7, 9);"
+        "INSERT INTO connection VALUES (2, 3, '10.0.0.1:1', '10.0.0.2:2', 10, 20, 700, 0, 4, 1);"
         "INSERT INTO counter (recording_id, at_ns, source, name, value) VALUES (1, 8, 'cpu.stat', 'nr_throttled', 3), (1, 8, 'stat', 'cpu1 steal_ns', 4);"
         "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, 0, 0, 1, 2);",
         100 + rank, 101 - rank, 100 + rank, 101 - rank);
@@ -267,6 +268,7 @@ TEST(two_ranks_of_a_node_become_one_recording)
                      "p.id = t.process_id JOIN thread w ON w.id = g.waker_thread", "100 woken by 101, 101 woken by 100");
     test_told(store, "SELECT group_concat(source || ' ' || name, ', ') FROM counter", "cpu.stat nr_throttled rank 0, stat cpu1 steal_ns, cpu.stat nr_throttled rank 1");
     test_told(store, "SELECT group_concat(rank, ', ') FROM recorded_step WHERE recording_id = 4", "0, 1");
+    test_told(store, "SELECT group_concat(sender_pid || ' to ' || receiver_pid, ', ') FROM v_connection WHERE recording = 4", "100 to 101, 101 to 100");
     CHECK_INT(test_int(store, "SELECT count(*) FROM thread"), 3);
     CHECK_INT(test_int(store, "SELECT count(*) FROM thread_total"), 2);
     test_remove(store, dir);
@@ -283,6 +285,7 @@ TEST(ranks_of_two_nodes_keep_apart)
     test_told(store, "SELECT group_concat(out_ns || ' ' || in_ns || ' ' || cpu_in || ' ' || (waking_ns IS NULL), ', ') FROM gap", "10 20 1 1, 1010 1020 17 1");
     test_told(store, "SELECT group_concat(at_ns || ' ' || cpu, ', ') FROM sample", "5 1, 1005 17");
     test_told(store, "SELECT group_concat(begin_ns || ' ' || dur_ns, ', ') FROM recorded_step", "1 2, 1001 2");
+    test_told(store, "SELECT group_concat(begin_ns || ' ' || end_ns || ' ' || bytes, ', ') FROM connection", "10 20 700, 1010 1020 700");
     test_told(store, "SELECT group_concat(short_gap_ns || ' ' || run_ns, ', ') FROM thread_total", "7 9, 7 9");
     test_told(store, "SELECT group_concat(start_ns || ' ' || started_ns, ', ') FROM process WHERE started_ns NOT NULL", "50000000000 5, 50000000000 1005");
     test_told(store, "SELECT group_concat(at_ns || ' ' || name, ', ') FROM counter WHERE source = 'stat'", "8 cpu1 steal_ns, 1008 cpu17 steal_ns");

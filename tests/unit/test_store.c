@@ -96,7 +96,7 @@ TEST(newer_version_refused)
     CHECK_CONTAINS(err.text, "newer upgate");
 }
 
-enum { VERSION = 10 }; // of contracts/schema.sql
+enum { VERSION = 11 }; // of contracts/schema.sql
 
 // Of a migrated file, without what only older versions had: table calibration is read by nobody but those
 // who say what it was.
@@ -374,6 +374,29 @@ TEST(version_9_read_and_migrated)
         if (writes) {
             const char *insert = "INSERT INTO launch_range VALUES (?, 7, 4096, 8192, 4096, 'heap', '', 5)";
             CHECK(store_exec(store, &err, insert, "i", (int64_t)3) != 0); // no such launch
+        }
+        store_close(store);
+    }
+}
+
+// 10 did not know what went between processes: nothing, for a reader.
+TEST(version_10_read_and_migrated)
+{
+    struct error err = {0};
+    for (int writes = 0; writes < 2; writes++) {
+        struct store *store = NULL;
+        int64_t value = -1;
+        fresh_old("store_v10.sql");
+        CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
+        CHECK_INT(version_of(store), writes ? VERSION : 10);
+        CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM v_connection", ""), 0);
+        CHECK_INT(value, 0);
+        if (writes) {
+            const char *insert = "INSERT INTO connection VALUES (1, ?, '10.0.0.1:1', '10.0.0.2:2', 5, 6, 700, 0, 4, 1)";
+            CHECK(store_exec(store, &err, insert, "i", (int64_t)3) != 0); // no such process
+            CHECK_INT(store_exec(store, &err, insert, "i", (int64_t)2), 0);
+            CHECK_INT(store_get_int(store, &value, &err, "SELECT bytes + receiver_pid FROM v_connection WHERE sender_pid = 41", ""), 0);
+            CHECK_INT(value, 742);
         }
         store_close(store);
     }

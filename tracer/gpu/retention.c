@@ -22,6 +22,7 @@ static const struct {
     {"gpu_overhead", "start_ns"}, {"nvtx_range", "start_ns"}, {"nccl_op", "enqueued_ns"}, {"python_mark", "at_ns"},
     {"python_gc", "start_ns"}, {"clock_sample", "before_ns"}, {"gap", "in_ns"},          {"sample", "at_ns"},
     {"page_fault", "at_ns"}, {"lock_wait", "end_ns"},  {"host_fact", "end_ns"},        {"counter", "at_ns"},
+    {"connection", "end_ns"},
 };
 enum { RETENTION_TABLES = sizeof retention_tables / sizeof *retention_tables };
 
@@ -80,7 +81,7 @@ static int retention_used(struct retention *retention, int64_t *ret_bytes)
     return rc;
 }
 
-// Prepared for once: 15 tables twice would fill the store's cache of statements.
+// Prepared for once: 17 tables twice would fill the store's cache of statements.
 static int64_t retention_ask(struct retention *retention, const char *what, int table, int64_t first, int64_t until_ns)
 {
     char *sql = xasprintf("SELECT %s FROM %s WHERE rowid > %" PRId64 "%s%s", what, retention_tables[table].name, first,

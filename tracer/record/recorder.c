@@ -80,6 +80,11 @@ static char *recorder_missing_json(const struct recorder *recorder)
         json_array_append_new(list, json_string(text));
         free(text);
     }
+    size_t ranks = 0;
+    tasks_ranks(recorder->tasks, &ranks);
+    const char *connections = recorder->sockets && ranks > 2 ? sockets_missing(recorder->sockets) : NULL; // of two the waits tell
+    if (connections)
+        json_array_append_new(list, json_string(connections));
     char *silent = target_file_silent();
     if (silent) {
         string_make_plain(silent, strlen(silent));
@@ -176,6 +181,14 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
     return rc;
 }
 
+// While it may enter network namespaces: of those in which the target is by now, as its threads' records in the rings tell.
+static void recorder_find_connections(struct recorder *recorder)
+{
+    if (recorder->capture)
+        capture_poll(recorder->capture, 0);
+    recorder->sockets = sockets_new(recorder->writer, recorder->tasks);
+}
+
 static void recorder_forget(struct recorder *recorder) // nothing was recorded
 {
     if (recorder->writer)
@@ -261,6 +274,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
         recorder_free(recorder);
         return rc;
     }
+    recorder_find_connections(recorder);
     *ret_recorder = recorder;
     return 0;
 }
@@ -432,6 +446,7 @@ static int recorder_round(struct recorder *recorder, int wait_ms, struct error *
     if (records < RECORDER_BUSY_RECORDS)
         recorder->nameless = stacks_resolve(recorder->stacks, RECORDER_RESOLVE_NS) > 0;
     recorder_check_alive(recorder, now_ns);
+    sockets_round(recorder->sockets, now_ns);
     int rc = recorder_read_spools(recorder, now_ns, err);
     if (rc == 0)
         rc = recorder_second(recorder, now_ns, err);
@@ -543,6 +558,7 @@ int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct e
     int gpu_rc = recorder->gpu ? gpu_side_stop(recorder->gpu, &gpu) : 0;
     int64_t now_ns = clock_monotonic_ns();
     counters_read(recorder->counters, now_ns);
+    sockets_end(recorder->sockets, now_ns);
     counters_read_cgroups(recorder->counters, now_ns);
     recorder_put_drops(recorder, now_ns);
     tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
@@ -569,6 +585,7 @@ void recorder_free(struct recorder *recorder)
     capture_close(recorder->capture); // behind those who tell it of processes
     stacks_free(recorder->stacks);
     files_free(recorder->files);
+    sockets_free(recorder->sockets);
     counters_free(recorder->counters);
     retention_free(recorder->retention);
     symbols_free(recorder->symbols);

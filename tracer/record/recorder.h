@@ -9,6 +9,7 @@
 #include "tracer/record/gpu_side.h"
 #include "tracer/record/python.h"
 #include "tracer/record/record.h"
+#include "tracer/record/sockets.h"
 #include "tracer/record/stacks.h"
 #include "tracer/record/tasks.h"
 #include "tracer/record/unwinder.h"
@@ -29,6 +30,7 @@ struct recorder {
     struct python_reader *python; // NULL: not wanted
     struct files *files;
     struct counters *counters;
+    struct sockets *sockets; // NULL: not attached yet
     struct unwinder *unwinder; // NULL: the kernel side unwinds by frame pointers
     struct capture *capture; // NULL: the host side is not permitted; host_missing says why
     char *host_missing;

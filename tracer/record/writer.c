@@ -54,6 +54,9 @@ static const struct {
     [WRITER_COUNTER] = {"counter", "recording_id, at_ns, source, name, value", false, false},
     [WRITER_TOTAL] = {"thread_total", "thread_id, switches, short_gaps, short_gap_ns, run_ns", true, false},
     [WRITER_STEP] = {"recorded_step", "recording_id, rank, idx, begin_ns, dur_ns", true, false},
+    [WRITER_CONNECTION] = {"connection",
+                           "sender_process, receiver_process, sender, receiver, begin_ns, end_ns, bytes, retransmits, looks, underway", false,
+                           false},
 };
 
 // What the open transaction held is not in the store.

@@ -29,6 +29,7 @@ enum writer_table {
     WRITER_COUNTER,
     WRITER_TOTAL,
     WRITER_STEP,
+    WRITER_CONNECTION,
     WRITER_TABLE_COUNT,
 };
 

@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: Apache-2.0
+// Once a second a list of all connections: of those with both ends in it, both of them some process's of the target, links are made. Then looks
+// at these, and rows about twice a second.
+#include "tracer/record/sockets.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/budget.h"
+#include "common/clock.h"
+#include "common/containers/map.h"
+#include "common/containers/vector.h"
+#include "common/strings.h"
+#include "common/target/file.h"
+#include "tracer/record/sock_diag.h"
+
+enum {
+    SOCKETS_SPACES_MAX = 16,
+    SOCKETS_ENDS_MAX = 16384, // of connections in all of them: 2 MB, and 10 ms for a list
+    SOCKETS_LINKS_MAX = 1024,
+    SOCKETS_PROCESSES_MAX = 4096,
+    SOCKETS_OWNERS_MAX = 65536,
+    SOCKETS_READS_MAX = 8192,       // descriptors looked at for their owner at once: 10 ms
+    SOCKETS_BUFFER_BYTES = 1 << 16, // what target_file_converse() gives at most
+    SOCKETS_BATCH = 30,             // questions at one go, of ten links: the kernel holds some 2 KiB for an answer, and 208 KiB for a socket
+    SOCKETS_ASKS = 3,               // of a look at a link: the first end, the second, the first again
+    SOCKETS_SEARCH_NS = 1000000000,
+    SOCKETS_LOOK_NS = 10000000, // in each round of the recorder, but not where rounds follow each other at once
+    SOCKETS_ROW_NS = 500000000,
+    SOCKETS_ROW_LOOKS = 4,   // a row of fewer would tell by chance
+    SOCKETS_QUIET_ROWS = 120, // a minute without a byte, as before the first one: looked at once a row
+    SOCKETS_SHARE = 100,     // one part of the time so many for lists, and for looks
+    SOCKETS_BURST_NS = 20000000,
+    SOCKETS_UNREAD_MAX = 4096, // bytes: a reader that waits leaves a packet or two until it has the CPU
+};
+
+struct sockets_space { // a network namespace
+    ino_t inode;
+    int fd; // -1: it cannot be asked
+};
+
+struct sockets_process {
+    uint64_t start_ns;
+    uint32_t tgid, row;
+};
+
+struct sockets_end {
+    struct sock_diag_socket socket;
+    uint32_t space;
+    uint32_t process; // row; 0: none of the target's
+    uint32_t mate;    // of ends, the other one; MAP_NONE
+};
+
+struct sockets_flow { // one way, and since the last row
+    uint64_t received, received_before, retransmits, retransmits_before;
+    uint32_t looks, underway;
+    bool known;
+};
+
+struct sockets_link {
+    struct sockets_end ends[2];
+    struct sock_diag_socket told[SOCKETS_ASKS];
+    bool answered[SOCKETS_ASKS];
+    struct sockets_flow flows[2]; // from each end
+    bool listed;
+    uint32_t quiet; // rows
+    int64_t begin_ns;
+};
+
+struct sockets_asked {
+    uint32_t link, ask;
+};
+
+struct sockets {
+    struct writer *writer;
+    struct tasks *tasks;
+    struct sockets_space spaces[SOCKETS_SPACES_MAX];
+    struct sockets_process *processes; // of the target, in the order of their start
+    struct sockets_end *ends;
+    struct sockets_link *links;
+    size_t space_count, process_count, end_count, end_room, link_count, link_room;
+    uint64_t crowd;     // who the processes are, as one number
+    struct map names;   // of an end: its index
+    struct map owners;  // of the inode of an end that has a mate: the row of its process; 0: none of the target's
+    struct map linked;  // of the inode of an end: its link
+    uint32_t sequence;
+    bool several;
+    char *missing;
+    struct budget budget; // of looks
+    int64_t search_next_ns, look_next_ns, row_next_ns;
+    struct sockets_asked asked[SOCKETS_BATCH];
+    size_t asked_count;
+    char questions[SOCKETS_BATCH * SOCK_DIAG_QUESTION_BYTES];
+    char buffer[SOCKETS_BUFFER_BYTES];
+};
+
+// --- namespaces -----------------------------------------------------------------------------------
+
+// code: -errno, or 0
+static void sockets_lack(struct sockets *sockets, const char *what, int code)
+{
+    if (!sockets->missing)
+        sockets->missing = xasprintf("connections: %s%s%s; whose messages come late is told of two ranks at most", what, code ? ": " : "",
+                                     code ? strerror(-code) : "");
+}
+
+static void sockets_add_space(struct sockets *sockets, const char *path, bool own)
+{
+    struct stat there, here;
+    if (stat(path, &there) < 0)
+        return;
+    for (size_t i = 0; i < sockets->space_count; i++)
+        if (sockets->spaces[i].inode == there.st_ino)
+            return;
+    if (sockets->space_count == SOCKETS_SPACES_MAX) {
+        sockets_lack(sockets, "the target is in too many network namespaces", 0);
+        return;
+    }
+    own = own || (stat("/proc/thread-self/ns/net", &here) == 0 && here.st_ino == there.st_ino);
+    int fd = sock_diag_open(own ? NULL : path);
+    if (fd < 0)
+        sockets_lack(sockets, own ? "the kernel cannot be asked" : "a network namespace of the target cannot be entered", fd);
+    sockets->spaces[sockets->space_count++] = (struct sockets_space){there.st_ino, fd < 0 ? -1 : fd};
+}
+
+static void sockets_on_space(void *context, struct task_process *process)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/ns/net", process->tgid);
+    sockets_add_space(context, path, false);
+}
+
+struct sockets *sockets_new(struct writer *writer, struct tasks *tasks)
+{
+    struct sockets *sockets = xcalloc(1, sizeof *sockets);
+    sockets->writer = writer;
+    sockets->tasks = tasks;
+    sockets->budget = (struct budget){.divisor = SOCKETS_SHARE, .burst_ns = SOCKETS_BURST_NS};
+    sockets->processes = xcalloc(SOCKETS_PROCESSES_MAX, sizeof *sockets->processes);
+    tasks_each_target(tasks, sockets_on_space, sockets);
+    if (!sockets->space_count) // of a cgroup that is empty yet
+        sockets_add_space(sockets, "/proc/thread-self/ns/net", true);
+    return sockets;
+}
+
+void sockets_free(struct sockets *sockets)
+{
+    if (!sockets)
+        return;
+    for (size_t i = 0; i < sockets->space_count; i++)
+        if (sockets->spaces[i].fd >= 0)
+            close(sockets->spaces[i].fd);
+    free(sockets->processes);
+    free(sockets->ends);
+    free(sockets->links);
+    map_free(&sockets->names);
+    map_free(&sockets->owners);
+    map_free(&sockets->linked);
+    free(sockets->missing);
+    free(sockets);
+}
+
+const char *sockets_missing(const struct sockets *sockets)
+{
+    return sockets->several ? sockets->missing : NULL;
+}
+
+// --- lists ----------------------------------------------------------------------------------------
+
+// Answers into the buffer; how much, or -errno. By the process that may wait: whoever sends holds the lock of its socket, and may not go on
+// before a file system has answered.
+static ssize_t sockets_converse(struct sockets *sockets, uint32_t space, const void *questions, size_t len)
+{
+    int fd = sockets->spaces[space].fd;
+    ssize_t got = target_file_converse(fd, questions, len, sockets->buffer, sizeof sockets->buffer);
+    int code = errno;
+    if (got < 0 && code == EAGAIN)
+        sockets_lack(sockets, "the kernel did not tell in time", 0);
+    return got < 0 ? -code : got;
+}
+
+// All of one family in a namespace, to the ends. 0 or -errno.
+static int sockets_list(struct sockets *sockets, uint32_t space, uint8_t family)
+{
+    char question[SOCK_DIAG_QUESTION_BYTES];
+    uint32_t sequence = ++sockets->sequence;
+    ssize_t len;
+    sock_diag_ask_all(question, family, sequence);
+    do // the rest of a list that was given up would refuse the next one
+        len = sockets_converse(sockets, space, NULL, 0);
+    while (len > 0);
+    if (len == 0)
+        len = sockets_converse(sockets, space, question, sizeof question);
+    for (; len > 0; len = sockets_converse(sockets, space, NULL, 0)) {
+        struct sock_diag_answer answer;
+        for (size_t at = 0; sock_diag_next(sockets->buffer, (size_t)len, &at, &answer);) {
+            if (answer.sequence != sequence)
+                continue;
+            if (answer.kind != SOCK_DIAG_SOCKET)
+                return answer.code;
+            if (sockets->end_count == SOCKETS_ENDS_MAX)
+                return -E2BIG;
+            sockets->ends = vector_reserve(sockets->ends, &sockets->end_room, sockets->end_count + 1, sizeof *sockets->ends);
+            sockets->ends[sockets->end_count++] = (struct sockets_end){.socket = answer.socket, .space = space, .mate = MAP_NONE};
+        }
+    }
+    return len < 0 ? (int)len : -EAGAIN; // it has no end
+}
+
+// --- who is who -----------------------------------------------------------------------------------
+
+struct sockets_name {
+    uint8_t local[16], remote[16]; // of IPv4 as IPv6 spells it: one end may be a socket of the one, the other of the other
+    uint16_t local_port, remote_port;
+};
+_Static_assert(sizeof(struct sockets_name) == 36, "compared as bytes");
+
+static const uint8_t sockets_mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+static void sockets_address(uint8_t family, const void *words, uint8_t *out)
+{
+    if (family == AF_INET6) {
+        memcpy(out, words, 16);
+        return;
+    }
+    memcpy(out, sockets_mapped, sizeof sockets_mapped);
+    memcpy(out + sizeof sockets_mapped, words, 4);
+}
+
+// other: as the other end of the connection has it.
+static struct sockets_name sockets_name_of(const struct sock_diag_socket *end, bool other)
+{
+    struct sockets_name name;
+    sockets_address(end->family, other ? end->id.idiag_dst : end->id.idiag_src, name.local);
+    sockets_address(end->family, other ? end->id.idiag_src : end->id.idiag_dst, name.remote);
+    name.local_port = other ? end->id.idiag_dport : end->id.idiag_sport;
+    name.remote_port = other ? end->id.idiag_sport : end->id.idiag_dport;
+    return name;
+}
+
+static bool sockets_is_loopback(const uint8_t *address)
+{
+    static const uint8_t one[16] = {[15] = 1};
+    return memcmp(address, one, sizeof one) == 0 || (memcmp(address, sockets_mapped, sizeof sockets_mapped) == 0 && address[12] == 127);
+}
+
+// Each namespace has loopback addresses of its own.
+static uint32_t sockets_mate_of(const struct sockets *sockets, uint32_t index)
+{
+    const struct sockets_end *end = &sockets->ends[index];
+    struct sockets_name wanted = sockets_name_of(&end->socket, true);
+    bool inside = sockets_is_loopback(wanted.local);
+    uint64_t key = hash_bytes(0, &wanted, sizeof wanted);
+    uint32_t found = MAP_NONE;
+    size_t at = 0;
+    for (uint32_t i = map_first(&sockets->names, key, &at); i != MAP_NONE; i = map_next(&sockets->names, key, &at)) {
+        struct sockets_name name = sockets_name_of(&sockets->ends[i].socket, false);
+        if (i == index || memcmp(&name, &wanted, sizeof name) != 0)
+            continue;
+        if (sockets->ends[i].space == end->space)
+            return i;
+        if (!inside)
+            found = i;
+    }
+    return found;
+}
+
+static void sockets_find_mates(struct sockets *sockets)
+{
+    map_clear(&sockets->names);
+    for (uint32_t i = 0; i < sockets->end_count; i++) {
+        struct sockets_name name = sockets_name_of(&sockets->ends[i].socket, false);
+        map_add(&sockets->names, hash_bytes(0, &name, sizeof name), i);
+    }
+    for (uint32_t i = 0; i < sockets->end_count; i++)
+        sockets->ends[i].mate = sockets->ends[i].socket.inode ? sockets_mate_of(sockets, i) : MAP_NONE;
+}
+
+static void sockets_on_process(void *context, struct task_process *process)
+{
+    struct sockets *sockets = context;
+    if (process->id && sockets->process_count < SOCKETS_PROCESSES_MAX)
+        sockets->processes[sockets->process_count++] = (struct sockets_process){process->start_ns, process->tgid, process->id};
+}
+
+static int sockets_by_start(const void *left, const void *right)
+{
+    const struct sockets_process *a = left, *b = right;
+    if (a->start_ns != b->start_ns)
+        return a->start_ns < b->start_ns ? -1 : 1;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+// True: they are others than last time.
+static bool sockets_take_processes(struct sockets *sockets)
+{
+    uint64_t before = sockets->crowd;
+    sockets->process_count = 0;
+    sockets->crowd = 0;
+    tasks_each_target(sockets->tasks, sockets_on_process, sockets);
+    qsort(sockets->processes, sockets->process_count, sizeof *sockets->processes, sockets_by_start);
+    for (size_t i = 0; i < sockets->process_count; i++)
+        sockets->crowd = hash_mix(sockets->crowd, sockets->processes[i].row);
+    sockets->several |= sockets->process_count > 1;
+    return sockets->crowd != before;
+}
+
+static void sockets_read_descriptors(struct sockets *sockets, const struct sockets_process *process, int *reads)
+{
+    char path[32], target[64];
+    snprintf(path, sizeof path, "/proc/%u/fd", process->tgid);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && *reads < SOCKETS_READS_MAX && (entry = readdir(dir)); ++*reads) {
+        unsigned long inode = 0;
+        ssize_t len = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+        target[len > 0 ? len : 0] = 0;
+        if (sscanf(target, "socket:[%lu]", &inode) == 1 && map_get(&sockets->owners, inode) == 0)
+            *map_put(&sockets->owners, inode) = process->row;
+    }
+    if (dir)
+        closedir(dir);
+}
+
+// Descriptors are read when somebody is new. Of several processes that have a socket the oldest made it: its children inherited it.
+static void sockets_find_owners(struct sockets *sockets, bool changed)
+{
+    bool unknown = false;
+    int reads = 0;
+    if (changed || sockets->owners.count > SOCKETS_OWNERS_MAX)
+        map_clear(&sockets->owners);
+    for (size_t i = 0; i < sockets->end_count; i++) {
+        const struct sockets_end *end = &sockets->ends[i];
+        if (end->mate == MAP_NONE || map_get(&sockets->owners, end->socket.inode) != MAP_NONE)
+            continue;
+        *map_put(&sockets->owners, end->socket.inode) = 0;
+        unknown = true;
+    }
+    for (size_t i = 0; unknown && i < sockets->process_count && reads < SOCKETS_READS_MAX; i++)
+        sockets_read_descriptors(sockets, &sockets->processes[i], &reads);
+    for (size_t i = 0; i < sockets->end_count; i++)
+        if (sockets->ends[i].mate != MAP_NONE)
+            sockets->ends[i].process = map_get(&sockets->owners, sockets->ends[i].socket.inode);
+}
+
+// --- rows -----------------------------------------------------------------------------------------
+
+static void sockets_text(const struct sock_diag_socket *end, char *out, size_t size)
+{
+    char address[INET6_ADDRSTRLEN] = "";
+    inet_ntop(end->family, end->id.idiag_src, address, sizeof address);
+    snprintf(out, size, end->family == AF_INET6 ? "[%s]:%u" : "%s:%u", address, (unsigned)ntohs(end->id.idiag_sport));
+}
+
+static void sockets_put_row(struct sockets *sockets, const struct sockets_link *link, int from, int64_t now_ns)
+{
+    const struct sockets_end *sender = &link->ends[from], *receiver = &link->ends[!from];
+    const struct sockets_flow *flow = &link->flows[from];
+    char sends[80], receives[80];
+    sockets_text(&sender->socket, sends, sizeof sends);
+    sockets_text(&receiver->socket, receives, sizeof receives);
+    struct row row = writer_row(sockets->writer, WRITER_CONNECTION);
+    row_int(&row, sender->process);
+    row_int(&row, receiver->process);
+    row_text(&row, sends);
+    row_text(&row, receives);
+    row_int(&row, link->begin_ns);
+    row_int(&row, now_ns);
+    row_int(&row, (int64_t)(flow->received - flow->received_before));
+    row_int(&row, (int64_t)(flow->retransmits - flow->retransmits_before));
+    row_int(&row, flow->looks);
+    row_int(&row, flow->underway);
+    writer_put(sockets->writer, &row);
+}
+
+// Where something happened. last: what there is, however little.
+static void sockets_write(struct sockets *sockets, struct sockets_link *link, int64_t now_ns, bool last)
+{
+    if (now_ns <= link->begin_ns || (!last && link->flows[0].looks < SOCKETS_ROW_LOOKS && link->flows[1].looks < SOCKETS_ROW_LOOKS))
+        return;
+    link->quiet++;
+    for (int from = 0; from < 2; from++) {
+        struct sockets_flow *flow = &link->flows[from];
+        if (flow->looks && (flow->received != flow->received_before || flow->underway)) {
+            sockets_put_row(sockets, link, from, now_ns);
+            link->quiet = 0;
+        }
+        flow->received_before = flow->received;
+        flow->retransmits_before = flow->retransmits;
+        flow->looks = flow->underway = 0;
+    }
+    link->begin_ns = now_ns;
+}
+
+static void sockets_write_all(struct sockets *sockets, int64_t now_ns, bool last)
+{
+    for (size_t i = 0; i < sockets->link_count; i++)
+        sockets_write(sockets, &sockets->links[i], now_ns, last);
+}
+
+// --- links ----------------------------------------------------------------------------------------
+
+static bool sockets_is_link(const struct sockets *sockets, uint32_t index)
+{
+    const struct sockets_end *end = &sockets->ends[index], *mate = end->mate == MAP_NONE ? NULL : &sockets->ends[end->mate];
+    return mate && end->mate > index && mate->mate == index && end->process && mate->process && end->process != mate->process;
+}
+
+static void sockets_keep_listed(struct sockets *sockets, int64_t now_ns)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < sockets->link_count; i++) {
+        struct sockets_link *link = &sockets->links[i];
+        if (!link->listed)
+            sockets_write(sockets, link, now_ns, true);
+        else if (kept++ != i)
+            sockets->links[kept - 1] = *link;
+    }
+    sockets->link_count = kept;
+}
+
+static void sockets_make_links(struct sockets *sockets, int64_t now_ns)
+{
+    map_clear(&sockets->linked);
+    for (uint32_t i = 0; i < sockets->link_count; i++) {
+        sockets->links[i].listed = false;
+        for (int k = 0; k < 2; k++)
+            map_add(&sockets->linked, sockets->links[i].ends[k].socket.inode, i);
+    }
+    for (uint32_t i = 0; i < sockets->end_count; i++) {
+        if (!sockets_is_link(sockets, i))
+            continue;
+        const struct sockets_end *end = &sockets->ends[i], *mate = &sockets->ends[end->mate];
+        uint32_t known = map_get(&sockets->linked, end->socket.inode);
+        if (known != MAP_NONE && known == map_get(&sockets->linked, mate->socket.inode)) {
+            sockets->links[known].listed = true;
+        } else if (sockets->link_count < SOCKETS_LINKS_MAX) {
+            sockets->links = vector_reserve(sockets->links, &sockets->link_room, sockets->link_count + 1, sizeof *sockets->links);
+            sockets->links[sockets->link_count++] = (struct sockets_link){
+                .ends = {*end, *mate}, .listed = true, .quiet = SOCKETS_QUIET_ROWS + 1, .begin_ns = now_ns};
+        }
+    }
+    sockets_keep_listed(sockets, now_ns);
+}
+
+// What passes: the next list is asked for all the same.
+static bool sockets_passes(int code)
+{
+    return code == -ENOBUFS || code == -EAGAIN || code == -EBUSY || code == -EMSGSIZE || code == -EINTR || code == -ENOMEM;
+}
+
+static void sockets_search(struct sockets *sockets, int64_t now_ns)
+{
+    bool changed = sockets_take_processes(sockets);
+    sockets->end_count = 0;
+    for (uint32_t i = 0; i < sockets->space_count && sockets->process_count > 1; i++) {
+        struct sockets_space *space = &sockets->spaces[i];
+        int rc = space->fd < 0 ? 0 : sockets_list(sockets, i, AF_INET);
+        int six = rc == 0 && space->fd >= 0 ? sockets_list(sockets, i, AF_INET6) : 0; // where there is none, IPv4 is enough
+        rc = six == -E2BIG || sockets_passes(six) ? six : rc;
+        if (sockets_passes(rc)) { // whom it has not told of is not gone
+            sockets->crowd = changed ? 0 : sockets->crowd;
+            return;
+        }
+        if (rc) {
+            sockets_lack(sockets, rc == -E2BIG ? "there are too many" : "the kernel does not tell of them", rc == -E2BIG ? 0 : rc);
+            close(space->fd);
+            space->fd = -1;
+            sockets->end_count = 0; // none of a part of them
+        }
+    }
+    sockets_find_mates(sockets);
+    sockets_find_owners(sockets, changed);
+    sockets_make_links(sockets, now_ns);
+}
+
+// --- looks ----------------------------------------------------------------------------------------
+
+// Those that have been put together for a namespace. The kernel answers them in their order.
+static void sockets_ask(struct sockets *sockets, uint32_t space)
+{
+    size_t count = sockets->asked_count;
+    uint32_t first = sockets->sequence + 1;
+    sockets->sequence += (uint32_t)count;
+    sockets->asked_count = 0;
+    if (!count || sockets->spaces[space].fd < 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const struct sockets_asked *one = &sockets->asked[i];
+        sock_diag_ask_one(sockets->questions + i * SOCK_DIAG_QUESTION_BYTES, &sockets->links[one->link].ends[one->ask % 2].socket,
+                          first + (uint32_t)i);
+    }
+    ssize_t len = sockets_converse(sockets, space, sockets->questions, count * SOCK_DIAG_QUESTION_BYTES);
+    struct sock_diag_answer answer;
+    for (size_t at = 0; len > 0 && sock_diag_next(sockets->buffer, (size_t)len, &at, &answer);) {
+        uint32_t index = answer.sequence - first; // what is left of an earlier one is far beyond
+        if (index >= count)
+            continue;
+        const struct sockets_asked *one = &sockets->asked[index];
+        struct sockets_link *link = &sockets->links[one->link];
+        link->answered[one->ask] = answer.kind == SOCK_DIAG_SOCKET && answer.socket.has_counters; // else it is closed
+        link->told[one->ask] = answer.socket;
+    }
+}
+
+static void sockets_put(struct sockets *sockets, uint32_t space, uint32_t link, uint32_t ask)
+{
+    sockets->asked[sockets->asked_count++] = (struct sockets_asked){link, ask};
+    if (sockets->asked_count == SOCKETS_BATCH)
+        sockets_ask(sockets, space);
+}
+
+static bool sockets_is_asked(const struct sockets_link *link, bool all)
+{
+    return all || link->quiet <= SOCKETS_QUIET_ROWS;
+}
+
+// Links within a namespace: all that is asked of one stands together.
+static void sockets_ask_within(struct sockets *sockets, uint32_t space, bool all)
+{
+    for (uint32_t i = 0; i < sockets->link_count; i++) {
+        const struct sockets_link *link = &sockets->links[i];
+        bool within = link->ends[0].space == space && link->ends[1].space == space;
+        for (uint32_t ask = 0; ask < SOCKETS_ASKS && within && sockets_is_asked(link, all); ask++)
+            sockets_put(sockets, space, i, ask);
+    }
+    sockets_ask(sockets, space);
+}
+
+// Links between two: first ends, then second ones, then first ones again.
+static void sockets_ask_between(struct sockets *sockets, uint32_t space, uint32_t ask, bool all)
+{
+    for (uint32_t i = 0; i < sockets->link_count; i++) {
+        const struct sockets_link *link = &sockets->links[i];
+        if (link->ends[0].space != link->ends[1].space && link->ends[ask % 2].space == space && sockets_is_asked(link, all))
+            sockets_put(sockets, space, i, ask);
+    }
+    sockets_ask(sockets, space);
+}
+
+static void sockets_count(struct sockets_link *link)
+{
+    for (int from = 0; from < 2; from++) {
+        const struct sock_diag_socket *sender = &link->told[from], *receiver = &link->told[from + 1];
+        struct sockets_flow *flow = &link->flows[from];
+        if (!link->answered[from] || !link->answered[from + 1])
+            continue;
+        flow->received = receiver->received;
+        flow->retransmits = sender->retransmits;
+        if (!flow->known) {
+            flow->received_before = flow->received;
+            flow->retransmits_before = flow->retransmits;
+        }
+        if (flow->received != flow->received_before)
+            link->quiet = 0;
+        flow->known = true;
+        flow->looks++;
+        flow->underway += sender->unacknowledged && sender->written > receiver->received && receiver->unread <= SOCKETS_UNREAD_MAX;
+    }
+}
+
+// all: those that are quiet as well.
+static void sockets_look(struct sockets *sockets, bool all)
+{
+    for (size_t i = 0; i < sockets->link_count; i++)
+        memset(sockets->links[i].answered, 0, sizeof sockets->links[i].answered);
+    for (uint32_t space = 0; space < sockets->space_count; space++)
+        sockets_ask_within(sockets, space, all);
+    for (uint32_t ask = 0; ask < SOCKETS_ASKS; ask++)
+        for (uint32_t space = 0; space < sockets->space_count; space++)
+            sockets_ask_between(sockets, space, ask, all);
+    for (size_t i = 0; i < sockets->link_count; i++)
+        sockets_count(&sockets->links[i]);
+}
+
+void sockets_round(struct sockets *sockets, int64_t now_ns)
+{
+    if (now_ns >= sockets->search_next_ns) {
+        sockets_search(sockets, now_ns);
+        int64_t cost_ns = clock_monotonic_ns() - now_ns;
+        sockets->search_next_ns = now_ns + (cost_ns * SOCKETS_SHARE > SOCKETS_SEARCH_NS ? cost_ns * SOCKETS_SHARE : SOCKETS_SEARCH_NS);
+    }
+    if (!sockets->link_count || now_ns < sockets->look_next_ns || !budget_affords(&sockets->budget))
+        return;
+    bool row = now_ns >= sockets->row_next_ns;
+    budget_begin(&sockets->budget);
+    sockets_look(sockets, row);
+    budget_end(&sockets->budget);
+    sockets->look_next_ns = now_ns + SOCKETS_LOOK_NS;
+    if (!row)
+        return;
+    sockets_write_all(sockets, now_ns, false);
+    sockets->row_next_ns = now_ns + SOCKETS_ROW_NS;
+}
+
+void sockets_end(struct sockets *sockets, int64_t now_ns)
+{
+    sockets_look(sockets, true);
+    sockets_write_all(sockets, now_ns, true);
+}
