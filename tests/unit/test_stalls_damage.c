@@ -324,6 +324,7 @@ TEST(times_out_of_range)
         {"UPDATE thread_total SET run_ns = 9223372036854775807", "run_ns"},
         {"INSERT INTO recorded_step VALUES (1, 0, 0, 9223372036854775807, 1)", "begin_ns"},
         {"INSERT INTO recorded_step VALUES (1, 0, 0, 2305843009213693951, 1)", "end_ns"},
+        {"INSERT INTO connection VALUES (1, 1, '', '', 7, 9223372036854775807, 1, 0, 1, 0)", "end_ns"},
     };
     for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
         struct story story;

@@ -7,7 +7,7 @@
 
 #include "tests/unit/stall_story.h"
 
-enum { RANKS_MOST = 4, STEP_MS = 20, STEPS = STORY_WINDOW_MS / STEP_MS };
+enum { RANKS_MOST = 8, STEP_MS = 20, STEPS = STORY_WINDOW_MS / STEP_MS };
 
 struct job {
     struct story story;
@@ -358,6 +358,181 @@ TEST(a_rank_whose_messages_come_late)
     CHECK_INT(top->rank, 1);
     CHECK_STR(top->what, "its messages come late, by the network or its connection");
     CHECK(strstr(top->advice, "link") != NULL);
+    story_close(&job.story);
+}
+
+// --- a link of many -------------------------------------------------------------------------------
+
+enum { RING_STEP_MS = 40, RING_LOOKS = 25, RING_ROW_MS = 500, RING_ROWS = STORY_WINDOW_MS / RING_ROW_MS };
+
+// So many MB went from one rank to the other, all the time alike, or all that was under way in the first row only.
+static void ring_sends(struct job *job, int from, int to, double megabytes, double underway, bool at_once)
+{
+    struct error err = {0};
+    for (int i = 0; i < RING_ROWS; i++) {
+        double before = RING_LOOKS * underway * i, behind = RING_LOOKS * underway * (i + 1);
+        int64_t under = (int64_t)(behind + 1e-9) - (int64_t)(before + 1e-9);
+        if (at_once)
+            under = i ? 0 : (int64_t)(RING_LOOKS * underway * RING_ROWS + 1e-9);
+        CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO connection VALUES (?, ?, '10.0.0.1:1', '10.0.0.2:2', ?, ?, ?, 3, ?, ?)", "iiiiiii",
+                             job->process[from], job->process[to], story_ns(RING_ROW_MS * i), story_ns(RING_ROW_MS * (i + 1)),
+                             (int64_t)(megabytes * 1e6 / RING_ROWS), (int64_t)RING_LOOKS, under), 0);
+    }
+}
+
+// All ranks do the same for 10 ms and wait together for wait_ms in each step. Each sends 8 MB to the next one, and to the one before that it is
+// ready: of these something is under way for usual of the time.
+static void ring_open(struct job *job, int count, double wait_ms, double usual)
+{
+    job_open(job, count, count);
+    for (int at = 0; at < STORY_WINDOW_MS; at += RING_STEP_MS)
+        for (int rank = 0; rank < count; rank++) {
+            job_runs(job, rank, at, at + 10, "main@/x/ddp.py:30");
+            job_wait(job, rank, at + 10, at + 10 + wait_ms);
+        }
+    for (int rank = 0; rank < count; rank++) {
+        ring_sends(job, rank, (rank + 1) % count, 8, usual, false);
+        ring_sends(job, (rank + 1) % count, rank, 0.05, usual / 2, false);
+    }
+}
+
+TEST(the_slow_link_of_one_rank_of_many)
+{
+    for (int count = 3; count <= 8; count += count == 3 ? 1 : 4) {
+        struct job job;
+        char name[64];
+        int late = count - 1;
+        ring_open(&job, count, 5, 0.002);
+        ring_sends(&job, late, 0, 8, 0.1, false); // another connection of the two
+        ring_sends(&job, late, late - 1, 0.05, 0.03, false); // its word that it is ready stands in the same queue
+        const struct stall *top = story_top(&job.story);
+        CHECK_STR(top->cause, "straggler");
+        CHECK_INT(top->rank, late);
+        CHECK_INT(top->ranks, count);
+        CHECK_INT(top->culprit.pid, 2000 + late);
+        CHECK_STR(top->what, "its messages to rank 0 come late, by the network or its connection");
+        snprintf(name, sizeof name, "look at the link of rank %d", late);
+        CHECK_CONTAINS(top->advice, name);
+        CHECK_CONTAINS(top->advice, "Mbit/s; 120 segments");
+        CHECK_DBL((double)top->total_ns, 0.98e9, 0.03e9); // 10 % of 10 s, without what the others need
+        CHECK_INT(job.story.stalls->count, 1);
+        story_close(&job.story);
+    }
+}
+
+// Their waits tell whose messages they are; what the connections say changes nothing.
+TEST(of_two_ranks_connections_are_not_asked)
+{
+    struct job job;
+    job_open(&job, 2, 2);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i;
+        for (int rank = 0; rank < 2; rank++)
+            job_runs(&job, rank, at, at + 10, "main@/x/ddp.py:30");
+        job_wait(&job, 0, at + 10, at + 15);
+        job_wait(&job, 1, at + 10, at + 12);
+        job_wait(&job, 1, at + 12.4, at + 15);
+    }
+    ring_sends(&job, 0, 1, 8, 0.2, false);
+    ring_sends(&job, 1, 0, 8, 0.002, false);
+    CHECK_INT(story_top(&job.story)->rank, 1);
+    CHECK_STR(story_top(&job.story)->what, "its messages come late, by the network or its connection");
+    story_close(&job.story);
+}
+
+TEST(the_slow_link_of_one_rank_that_receives)
+{
+    struct job job;
+    ring_open(&job, 4, 5, 0.002);
+    ring_sends(&job, 1, 2, 8, 0.1, false);
+    ring_sends(&job, 3, 2, 0.05, 0.03, false);
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "straggler");
+    CHECK_INT(top->rank, 2);
+    CHECK_STR(top->what, "messages from rank 1 to it come late, by the network or its connection");
+    story_close(&job.story);
+}
+
+// A cable that is bad both ways.
+TEST(the_slow_link_of_one_rank_both_ways)
+{
+    struct job job;
+    ring_open(&job, 4, 5, 0.002);
+    for (int other = 0; other < 4; other++)
+        if (other != 2) {
+            ring_sends(&job, 2, other, 4, other == 3 ? 0.08 : 0.03, false);
+            ring_sends(&job, other, 2, 4, other == 1 ? 0.07 : 0.03, false);
+        }
+    CHECK_STR(story_top(&job.story)->cause, "straggler");
+    CHECK_INT(story_top(&job.story)->rank, 2);
+    story_close(&job.story);
+}
+
+static void check_nobody(struct job *job)
+{
+    story_analyse(&job->story);
+    CHECK(story_find(&job->story, "straggler") == NULL);
+    story_close(&job->story);
+}
+
+TEST(nobody_is_named_for_the_network_of_all)
+{
+    struct job job;
+    ring_open(&job, 4, 5, 0.1);
+    check_nobody(&job);
+    ring_open(&job, 4, 5, 0.06); // some a bit more than others
+    ring_sends(&job, 3, 0, 0.1, 0.03, false);
+    check_nobody(&job);
+}
+
+TEST(nobody_is_named_for_sending_more)
+{
+    struct job job;
+    ring_open(&job, 4, 8, 0.02);
+    ring_sends(&job, 3, 0, 72, 0.18, false);
+    check_nobody(&job);
+}
+
+TEST(nobody_is_named_for_what_nobody_waits_for)
+{
+    struct job job; // a copy beside the work
+    ring_open(&job, 4, 1.5, 0.002);
+    ring_sends(&job, 3, 0, 8, 0.1, false);
+    check_nobody(&job);
+}
+
+TEST(nobody_is_named_for_one_moment)
+{
+    struct job job;
+    ring_open(&job, 4, 5, 0.002);
+    ring_sends(&job, 3, 0, 8, 0.05, true);
+    check_nobody(&job);
+}
+
+TEST(nobody_is_named_for_a_wait_that_is_short)
+{
+    struct job job;
+    ring_open(&job, 4, 5, 0.001);
+    ring_sends(&job, 3, 0, 8, 0.009, false); // below 1 % of the time
+    check_nobody(&job);
+}
+
+// Who is late by itself is named, and not the link that is slow as well.
+TEST(a_cause_of_its_own_stands_before_the_network)
+{
+    struct job job;
+    job_open(&job, 4, 4);
+    for (int i = 0; i < STEPS; i++) {
+        double compute[] = {10, 10, 14, 10};
+        job_step(&job, 4, STEP_MS * i, compute);
+        for (int rank = 0; rank < 4; rank++)
+            job_runs(&job, rank, STEP_MS * i, STEP_MS * i + compute[rank], rank == 2 ? "augment@/x/data.py:3;main@/x/ddp.py:30" : "main@/x/ddp.py:30");
+    }
+    for (int rank = 0; rank < 4; rank++)
+        ring_sends(&job, rank, (rank + 1) % 4, 8, rank == 3 ? 0.1 : 0.002, false);
+    CHECK_STR(story_top(&job.story)->cause, "straggler");
+    CHECK_INT(story_top(&job.story)->rank, 2);
+    CHECK_STR(story_top(&job.story)->what, "computing in augment (data.py)");
     story_close(&job.story);
 }
 

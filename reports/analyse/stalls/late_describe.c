@@ -34,6 +34,10 @@ static const char *late_what(const struct ranks *ranks, const struct late_rank *
     const char *function = straggler->function;
     if (straggler->cause < CAUSE_COUNT)
         return arena_print(arena, "%s%s%s", late_cause(arena, straggler->cause), function ? ", in " : "", function ? function : "");
+    if (straggler->by_connections)
+        return arena_print(arena, straggler->receives ? "messages from %s to it come late, by the network or its connection"
+                                                      : "its messages to %s come late, by the network or its connection",
+                           late_name(ranks, straggler->peer));
     if (straggler->messages)
         return "its messages come late, by the network or its connection";
     if (!function)
@@ -65,6 +69,13 @@ static const char *late_advice(const struct ranks *ranks, const struct late_rank
     if (straggler->function)
         return arena_print(arena, "look at %s, which takes %s longer than the other ranks: %s, or take it out of the step", straggler->function, name,
                            ranks->messages ? "divide stages and input evenly" : "spread its input evenly");
+    if (straggler->by_connections) {
+        const char *again = straggler->retransmits > 0
+                                ? arena_print(arena, "; %.0f segments were sent again", straggler->retransmits) : "";
+        return arena_print(arena, "look at the link of %s and at who else uses it: while messages from %s to %s were under way they came at %.1f Mbit/s%s",
+                           name, late_name(ranks, straggler->receives ? straggler->peer : straggler->row),
+                           late_name(ranks, straggler->receives ? straggler->row : straggler->peer), straggler->bits_per_s / 1e6, again);
+    }
     if (straggler->messages)
         return arena_print(arena, "look at the link of %s and at who else uses it: outside of collectives it does no more than the other ranks", name);
     return arena_print(arena, "look at what %s does between its collectives that the other ranks do not", name);
@@ -78,6 +89,7 @@ void late_describe(const struct ranks *ranks, const struct work *work, const str
     struct group group = {.cause = CAUSE_STRAGGLER, .culprit = TRACE_NONE, .spans = straggler->spans, .span_count = straggler->span_count};
     size_t count = 0;
     int64_t longest = 0, hit = 0;
+    bool seen = straggler->function || straggler->cause < CAUSE_COUNT || straggler->by_connections;
     for (size_t i = 0; i < straggler->span_count; i++) {
         const struct trace_window *span = &straggler->spans[i];
         count += !i || span->begin - span[-1].end > 1000000; // pieces of one time, between which a GPU was busy
@@ -103,8 +115,8 @@ void late_describe(const struct ranks *ranks, const struct work *work, const str
         .has_period = group.has_period,
         .period_ns = group.period_ns,
         .blocked_ns = straggler->total_ns,
-        .confidence = straggler->function || straggler->cause < CAUSE_COUNT ? 0.95 : 0.8,
-        .confidence_note = straggler->function || straggler->cause < CAUSE_COUNT ? NULL : "what it did meanwhile was not seen",
+        .confidence = seen ? 0.95 : 0.8,
+        .confidence_note = seen ? NULL : "what it did meanwhile was not seen",
         .victim_threads = ranks->row_count - 1,
         .culprit = describe_task(trace, row->thread),
         .has_steps = trace->step_count > 0,

@@ -4,6 +4,7 @@
 // waited for is set against the others' mean, and a rank is named when the mean over the blocks is several of its standard errors.
 // What others took from a rank's thread, by turns on its CPU, is no fault of the rank's, unless neighbours that are there all the time
 // took most of it. One cause of its own that explains its lateness, such as a disk, is evidence enough, however seldom it strikes.
+// Where nobody is late, and all wait all the same, the connections between more than two ranks may tell whose messages are (late_network.c).
 // Where ranks are stages of a pipeline, or in groups (ranks_work.c), what is compared so is not for how long a rank was waited for, but how long it
 // did something else than communicate, with the one in the middle of the others: one stage that has less to do makes no late ones of all the rest.
 #include <math.h>
@@ -434,6 +435,9 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
     search.crowded = late_crowded(&search);
     for (size_t i = 0; i < ranks->row_count; i++)
         late_judge(&search, i, ret_late);
+    struct late_rank slow;
+    if (!ret_late->count && late_network(ranks, begin, end, late_errors, late_share, &slow))
+        vector_push(ret_late->list, ret_late->count, slow);
     if (ret_late->count)
         qsort(ret_late->list, ret_late->count, sizeof *ret_late->list, late_by_cost);
     for (size_t i = 0; i < ranks->row_count; i++) {

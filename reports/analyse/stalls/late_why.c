@@ -303,7 +303,8 @@ static bool why_is_alike(const struct why *why, const struct late_rank *straggle
 }
 
 // It comes late and does nothing longer than the others: of two ranks what it sends comes late. Of more, a ring hands on to all of them what one
-// link holds up, and lets them go one after the other: who seems to come last, by waits of about the threshold, need not be the one.
+// link holds up, and lets them go one after the other: who seems to come last, by waits of about the threshold, need not be the one. Then
+// late_network.c asks their connections.
 // Of stages that send to each other it is not known for whom one waits: that a rank works longer must be seen in what it does.
 static void why_messages(const struct why *why, struct late_rank *straggler)
 {

@@ -77,7 +77,12 @@ struct late_rank {
     bool kernels;            // it is of the GPU
     bool waiting;            // off the CPU there
     bool sleeping;           // by a sleep
-    bool messages;           // it does no more than the other one: what comes late is what it sends
+    bool messages;           // it does no more than the other one, or its connections tell: what comes late is what it sends
+    bool by_connections;     // they tell; these follow
+    bool receives;           // what is sent to it comes late, by whomever
+    uint32_t peer;           // row at the other end of the worst connection
+    double bits_per_s;       // on that one, while something was under way
+    double retransmits;      // segments of it
     bool unfounded;          // it does no more than the others, of which there are several: who comes late is not known
     int64_t deed_ns;
     uint32_t python, user; // stacks in which it was seen there; 0
@@ -96,6 +101,9 @@ void late_ranks_free(struct late_ranks *stragglers);
 void late_describe(const struct ranks *ranks, const struct work *work, const struct late_rank *straggler, struct stall *ret_stall);
 // Which ranks of the job were not recorded, as a sentence; NULL: none is known to miss.
 const char *ranks_missing(const struct ranks *ranks);
+// late_network.c: of more than two ranks, the one whose messages come late, as the connections between them tell. errors_min, share_min: as of any
+// late rank. False: none, or there is no telling.
+bool late_network(const struct ranks *ranks, int64_t begin, int64_t end, double errors_min, double share_min, struct late_rank *ret);
 // late_why.c: fills cause and what follows it.
 void late_why(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end, struct late_rank *straggler);
 

@@ -136,6 +136,12 @@ struct trace_send { // or what is received
     bool sends;       // this side does; else it receives
 };
 
+struct trace_connection { // what went over one between two processes of the target, one way, for some time
+    int64_t begin, end, bytes, retransmits;
+    double underway;           // the share of that time in which something had not come that had been sent, and was waited for
+    uint32_t sender, receiver; // processes
+};
+
 struct trace_kernel { // of one process, over the recording
     const char *name;
     int64_t ns;
@@ -181,11 +187,12 @@ struct trace {
     int32_t *step_ranks;            // [step_count]: whose
     struct trace_nccl *nccl;
     struct trace_send *sends; // each process's as they were enqueued
+    struct trace_connection *connections; // of a store from before version 11, or where the kernel did not tell: none
     struct trace_busy *busy; // of each process
     struct trace_kernel *kernels; // where GPUs were loaded: all but collectives
     bool from_start;         // the target was started to be recorded
     const char **texts;
-    size_t node_count, nccl_count, send_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
+    size_t node_count, nccl_count, send_count, connection_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
         sample_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
         text_count;
 };

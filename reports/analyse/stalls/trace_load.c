@@ -495,7 +495,7 @@ void trace_free(struct trace *trace)
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
                     trace->counters,     trace->throttles, trace->steps,   trace->texts,
                     trace->nccl,         trace->busy,      trace->kernels,
-                    trace->sends,        trace->step_ranks};
+                    trace->sends,        trace->step_ranks, trace->connections};
     for (size_t i = 0; trace->busy && i < trace->process_count; i++)
         free(trace->busy[i].spans);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

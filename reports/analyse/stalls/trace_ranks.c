@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a recording knows of the ranks of a job: who is which rank, what NCCL told, and when their GPUs were busy with something
-// else than a collective.
+// else than a collective; and what went over the connections between processes.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +70,27 @@ static int trace_load_sends(struct trace *trace, struct store *store, const stru
             vector_push(trace->sends, trace->send_count,
                         ((struct trace_send){sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2), sqlite3_column_int64(stmt, 3), process,
                                              sends ? rank : peer, sends ? peer : rank, sends}));
+    }
+    return rc;
+}
+
+static int trace_load_connections(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT c.sender_process, c.receiver_process, c.begin_ns AS begin_ns, c.end_ns AS end_ns, c.bytes, c.retransmits, 1.0 * c.underway / c.looks FROM "
+        "connection c JOIN process p ON p.id = c.sender_process WHERE p.recording_id = ? AND c.looks > 0 AND c.underway BETWEEN 0 AND c.looks AND "
+        "c.begin_ns < c.end_ns AND c.bytes >= 0 AND c.end_ns >= ? ORDER BY c.rowid",
+        "ii", trace->recording_id, trace->from_ns);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t sender = trace_ids_find(processes, sqlite3_column_int64(stmt, 0)), receiver = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
+        if (sender != TRACE_NONE && receiver != TRACE_NONE && sender != receiver)
+            vector_push(trace->connections, trace->connection_count,
+                        ((struct trace_connection){sqlite3_column_int64(stmt, 2), sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 4),
+                                                   sqlite3_column_int64(stmt, 5), sqlite3_column_double(stmt, 6), sender, receiver}));
     }
     return rc;
 }
@@ -159,6 +180,8 @@ int trace_load_ranks(struct trace *trace, struct store *store, struct error *err
         rc = trace_load_nccl(trace, store, &processes, err);
     if (!rc)
         rc = trace_load_sends(trace, store, &processes, err);
+    if (!rc)
+        rc = trace_load_connections(trace, store, &processes, err);
     bool several = false;
     for (size_t i = 1; i < trace->nccl_count; i++)
         several |= trace->nccl[i].process != trace->nccl[0].process;
