@@ -240,7 +240,7 @@ TEST(this_kernel_tells_of_a_connection)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, own = {0};
     socklen_t len = sizeof address;
     int fd = sock_diag_open(NULL), listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
-    struct sock_diag_socket sender, receiver;
+    struct sock_diag_socket sender = {0}, receiver = {0};
     char data[1000] = {0};
     if (fd < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 1) ||
         getsockname(listener, (struct sockaddr *)&address, &len) || connect(client, (struct sockaddr *)&address, sizeof address))
