@@ -36,6 +36,7 @@ INSERT INTO frame (id, name, module) VALUES (90, 'smaps_account', '[kernel]'), (
 INSERT INTO process (id, recording_id, tgid, start_ns, ppid, comm, cmdline, kind) VALUES (90, 1, 500, 5, 1, 'agent', 'agent --all', 'other');
 INSERT INTO thread (id, process_id, tid, comm) VALUES (90, 90, 500, 'agent');
 INSERT INTO lock_wait SELECT 1, out_ns, in_ns, 18446612345, 2, 1, 90, 90, 90 FROM gap WHERE id = 2;
+INSERT INTO connection SELECT min(id), max(id), '10.0.0.1:4711', '10.0.0.2:29500', t(2085647), t(502085647), 700, 1, 25, 2 FROM process WHERE recording_id = 1;
 UPDATE gap SET waker_thread = 90, owner_thread = 90, waker_stack = 90, next_thread = 90, next_prio = 120, before_thread = 90, before_prio = 100,
     lock_kind = 2, lock_address = 18446612345, syscall_nr = 9, syscall_arg0 = 3, syscall_target = 'pipe:[12]' WHERE id = 2;
 INSERT INTO sample (thread_id, at_ns, cpu, why, kernel_stack) 
