@@ -31,6 +31,7 @@ enum {
     SOCKETS_BUFFER_BYTES = 1 << 16, // what target_file_converse() gives at most
     SOCKETS_BATCH = 30,             // questions at one go, of ten links: the kernel holds some 2 KiB for an answer, and 208 KiB for a socket
     SOCKETS_ASKS = 3,               // of a look at a link: the first end, the second, the first again
+    SOCKETS_DRAIN_MAX = 128,        // answers of some 130 bytes, half a buffer at a time: twice what SOCKETS_ENDS_MAX is
     SOCKETS_SEARCH_NS = 1000000000,
     SOCKETS_LOOK_NS = 10000000, // in each round of the recorder, but not where rounds follow each other at once
     SOCKETS_ROW_NS = 500000000,
@@ -107,7 +108,7 @@ struct sockets {
 static void sockets_lack(struct sockets *sockets, const char *what, int code)
 {
     if (!sockets->missing)
-        sockets->missing = xasprintf("connections: %s%s%s; whose messages come late is told of two ranks at most", what, code ? ": " : "",
+        sockets->missing = xasprintf("connections: %s%s%s; of more than two ranks it may not be told whose messages come late", what, code ? ": " : "",
                                      code ? strerror(-code) : "");
 }
 
@@ -186,16 +187,22 @@ static ssize_t sockets_converse(struct sockets *sockets, uint32_t space, const v
     return got < 0 ? -code : got;
 }
 
+// What is left of a list that was given up, which would refuse the next one. 0 or -errno.
+static int sockets_drain(struct sockets *sockets, uint32_t space)
+{
+    ssize_t len = 1;
+    for (int i = 0; len > 0 && i < SOCKETS_DRAIN_MAX; i++)
+        len = sockets_converse(sockets, space, NULL, 0);
+    return len < 0 ? (int)len : len > 0 ? -E2BIG : 0;
+}
+
 // All of one family in a namespace, to the ends. 0 or -errno.
 static int sockets_list(struct sockets *sockets, uint32_t space, uint8_t family)
 {
     char question[SOCK_DIAG_QUESTION_BYTES];
     uint32_t sequence = ++sockets->sequence;
-    ssize_t len;
+    ssize_t len = sockets_drain(sockets, space);
     sock_diag_ask_all(question, family, sequence);
-    do // the rest of a list that was given up would refuse the next one
-        len = sockets_converse(sockets, space, NULL, 0);
-    while (len > 0);
     if (len == 0)
         len = sockets_converse(sockets, space, question, sizeof question);
     for (; len > 0; len = sockets_converse(sockets, space, NULL, 0)) {
@@ -344,6 +351,8 @@ static void sockets_find_owners(struct sockets *sockets, bool changed)
     }
     for (size_t i = 0; unknown && i < sockets->process_count && reads < SOCKETS_READS_MAX; i++)
         sockets_read_descriptors(sockets, &sockets->processes[i], &reads);
+    if (reads >= SOCKETS_READS_MAX) // of the youngest processes nothing is known
+        sockets_lack(sockets, "the target has too many descriptors", 0);
     for (size_t i = 0; i < sockets->end_count; i++)
         if (sockets->ends[i].mate != MAP_NONE)
             sockets->ends[i].process = map_get(&sockets->owners, sockets->ends[i].socket.inode);
@@ -444,6 +453,8 @@ static void sockets_make_links(struct sockets *sockets, int64_t now_ns)
             sockets->links = vector_reserve(sockets->links, &sockets->link_room, sockets->link_count + 1, sizeof *sockets->links);
             sockets->links[sockets->link_count++] = (struct sockets_link){
                 .ends = {*end, *mate}, .listed = true, .quiet = SOCKETS_QUIET_ROWS + 1, .begin_ns = now_ns};
+        } else {
+            sockets_lack(sockets, "there are too many between processes of the target", 0);
         }
     }
     sockets_keep_listed(sockets, now_ns);
@@ -582,8 +593,9 @@ static void sockets_look(struct sockets *sockets, bool all)
 void sockets_round(struct sockets *sockets, int64_t now_ns)
 {
     if (now_ns >= sockets->search_next_ns) {
+        int64_t begin_ns = clock_monotonic_ns();
         sockets_search(sockets, now_ns);
-        int64_t cost_ns = clock_monotonic_ns() - now_ns;
+        int64_t cost_ns = clock_monotonic_ns() - begin_ns;
         sockets->search_next_ns = now_ns + (cost_ns * SOCKETS_SHARE > SOCKETS_SEARCH_NS ? cost_ns * SOCKETS_SHARE : SOCKETS_SEARCH_NS);
     }
     if (!sockets->link_count || now_ns < sockets->look_next_ns || !budget_affords(&sockets->budget))
