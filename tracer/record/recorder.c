@@ -55,6 +55,17 @@ static char *recorder_target_json(const struct recorder_opts *opts)
     return text ? text : xstrdup("{}");
 }
 
+// Why nobody is told of connections; NULL: they are, or nobody asks: of two ranks the waits tell.
+static const char *recorder_connections_missing(const struct recorder *recorder)
+{
+    size_t count = 0;
+    const struct task_rank *ranks = tasks_ranks(recorder->tasks, &count);
+    bool many = false;
+    for (size_t i = 0; i < count; i++) // what a rank started is in the list, too
+        many |= ranks[i].ranks > 2;
+    return recorder->sockets && many ? sockets_missing(recorder->sockets) : NULL;
+}
+
 // Sentences about what this machine did not allow.
 static char *recorder_missing_json(const struct recorder *recorder)
 {
@@ -80,9 +91,7 @@ static char *recorder_missing_json(const struct recorder *recorder)
         json_array_append_new(list, json_string(text));
         free(text);
     }
-    size_t ranks = 0;
-    tasks_ranks(recorder->tasks, &ranks);
-    const char *connections = recorder->sockets && ranks > 2 ? sockets_missing(recorder->sockets) : NULL; // of two the waits tell
+    const char *connections = recorder_connections_missing(recorder);
     if (connections)
         json_array_append_new(list, json_string(connections));
     char *silent = target_file_silent();
