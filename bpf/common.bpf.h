@@ -44,9 +44,9 @@ const volatile __u32 wake_bytes = 1 << 21; /* half of the big ring; 0: at every 
 const volatile __u64 wake_pause_ns = 1000000; /* between two wake-ups of a reader that sleeps */
 const volatile __u32 wake_rare_bytes = 1 << 19;
 
-/* Who is born, calls exec or ends is asked about in /proc, and may be gone in a moment: that wakes the reader, who then looks again this
- * long afterwards, so that what follows meanwhile need not. */
-enum { BIRTH_PAUSE_NS = 20000000 };
+/* Who is born, calls exec or ends is asked about in /proc, and may be gone in a moment: that wakes the reader, who looks more often for a
+ * second from then on (RECORDER_FLEETING_NS), so that what follows in that second need not. */
+enum { BIRTH_QUIET_NS = 900000000 };
 
 enum iterator_mode { MODE_MARK, MODE_MARK_AGAIN, MODE_LOOK, MODE_WAITING, MODE_UNFINISHED, MODE_TOTALS };
 __u32 iterator_mode = MODE_MARK;
@@ -356,7 +356,7 @@ static __always_inline void emit_birth(struct ug_task_event *event)
     __u64 before_ns = born_ns;
 
     born_ns = event->at_ns;
-    emit(&ring_rare, event->at_ns - before_ns > BIRTH_PAUSE_NS ? 0 : wake_rare_bytes, UG_COUNTER_TASK, event,
+    emit(&ring_rare, event->at_ns - before_ns > BIRTH_QUIET_NS ? 0 : wake_rare_bytes, UG_COUNTER_TASK, event,
          sizeof(*event), false);
 }
 

@@ -10,10 +10,10 @@
 
 enum { EVENT_IRQ_FLAGS = UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_NMI };
 
-void recorder_fleeting(struct recorder *recorder, int64_t for_ns)
+void recorder_fleeting(struct recorder *recorder, uint64_t at_ns)
 {
-    recorder->soon = true;
-    recorder->fleeting_ns = for_ns > recorder->fleeting_ns ? for_ns : recorder->fleeting_ns;
+    int64_t until_ns = (int64_t)at_ns + RECORDER_FLEETING_NS;
+    recorder->fleeting_until_ns = until_ns > recorder->fleeting_until_ns ? until_ns : recorder->fleeting_until_ns;
 }
 
 static void event_prio(struct row *row, uint32_t thread, uint32_t prio)
@@ -89,20 +89,13 @@ static void event_gap_look_up(struct recorder *recorder, struct task_thread *thr
     }
 }
 
-// The next file or connection may have the same descriptor, in a moment. Pipes and what epoll, timers and events wait for are made once.
-static bool event_gap_passes(const struct ug_gap *gap, const char *target)
-{
-    bool stays = target && (strncmp(target, "pipe:", 5) == 0 || strncmp(target, "anon_inode:", 11) == 0);
-    return files_takes_descriptor(gap->syscall_nr) && !stays;
-}
-
 // What the system call waits for by its descriptor. The other end of a connection is the owner of the wait.
 static const char *event_gap_target(struct recorder *recorder, const struct ug_gap *gap, struct event_gap_rows *rows)
 {
     const char *target = files_target(recorder->files, gap->task.tgid, gap->syscall_nr, gap->syscall_args[0],
                                       (int64_t)gap->in_ns, clock_monotonic_ns());
-    if (event_gap_passes(gap, target))
-        recorder_fleeting(recorder, RECORDER_FLEETING_NS);
+    if (target && *target == '/') // the next one of its descriptor may be another file
+        recorder_fleeting(recorder, gap->in_ns);
     uint32_t peer = target && !rows->owner ? files_peer(recorder->files, gap->task.tgid, gap->syscall_args[0]) : 0;
     if (peer && peer != gap->task.tgid) {
         struct ug_task task = {.tid = peer, .tgid = peer};
@@ -247,7 +240,7 @@ static void event_fact(struct recorder *recorder, const struct ug_fact *fact)
 static void event_task(struct recorder *recorder, const struct ug_task_event *event)
 {
     if (event->what != UG_TASK_RENAME)
-        recorder_fleeting(recorder, 0); // BIRTH_PAUSE_NS of bpf/common.bpf.h is as long as a short round
+        recorder_fleeting(recorder, event->at_ns);
     tasks_event(recorder->tasks, event);
     if (event->what == UG_TASK_EXEC || (event->what == UG_TASK_EXIT && event->task.tid == event->task.tgid))
         unwinder_forget(recorder->unwinder, event->task.tgid);
@@ -293,7 +286,7 @@ static void event_state(struct recorder *recorder, const struct ug_state *state)
 void recorder_on_mapping(void *context, const struct mapping_event *event)
 {
     struct recorder *recorder = context;
-    recorder_fleeting(recorder, 0); // there is room for so many only
+    recorder_fleeting(recorder, event->at_ns);
     symbols_mapping(recorder->symbols, event);
     if (recorder->gpu)
         gpu_side_mapping(recorder->gpu, event);

@@ -75,7 +75,8 @@ void files_free(struct files *files)
     free(files);
 }
 
-bool files_takes_descriptor(int64_t syscall_nr)
+// System calls that wait for the descriptor in their first argument.
+static bool files_takes_descriptor(int64_t syscall_nr)
 {
     static const int calls[] = {
         SYS_read, SYS_write, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev,

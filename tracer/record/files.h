@@ -5,14 +5,12 @@
 #ifndef UPGATE_TRACER_RECORD_FILES_H
 #define UPGATE_TRACER_RECORD_FILES_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct files;
 
 struct files *files_new(void);
 void files_free(struct files *files); // NULL ok
-bool files_takes_descriptor(int64_t syscall_nr); // it waits for the descriptor in its first argument
 // Path, "pipe:[123]", "socket:[45] 10.0.0.1:443"; NULL: the call takes no descriptor, or nobody knows. Valid until
 // the next call. at_ns: when the wait ended; now_ns: it is asked for now.
 const char *files_target(struct files *files, uint32_t tgid, int64_t syscall_nr, uint64_t arg0, int64_t at_ns, int64_t now_ns);

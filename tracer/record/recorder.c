@@ -25,7 +25,7 @@ enum {
     RECORDER_THRESHOLD_NS = 1000000,
     RECORDER_SAMPLE_HZ = 199,       // no divisor of the timer tick, so that it does not walk in step with it
     RECORDER_ROUND_MS = 20,         // 4 MiB of ring hold 50 ms of the worst flood, which wakes us when they are half full
-    RECORDER_CALM_MS = 100,         // where nothing is gone soon: 800 mappings of code a CPU have room meanwhile, and the first one ends it
+    RECORDER_CALM_MS = 50,          // where nothing is gone soon: 800 mappings of code a CPU have room meanwhile, and the first one ends it
     RECORDER_BUSY_RECORDS = 2000,   // a round with more is followed by the next at once
     RECORDER_RESOLVE_NS = 4000000,  // symbols of a round
     RECORDER_SECOND_NS = 1000000000,
@@ -183,7 +183,7 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
         recorder->unwinder = unwinder_new(recorder->capture, recorder->symbols, opts->prompt);
     char *missing = recorder_missing_json(recorder);
     recorder->begin_ns = clock_monotonic_ns(); // attaching took 0.3 s, or seconds on a busy machine
-    recorder_fleeting(recorder, RECORDER_FLEETING_NS);
+    recorder_fleeting(recorder, (uint64_t)recorder->begin_ns);
     rc = store_exec(recorder->store, err, "UPDATE recording SET begin_ns = ?, missing = ? WHERE id = ?", "isi",
                     recorder->begin_ns, missing, recorder->recording_id);
     free(missing);
@@ -424,26 +424,13 @@ static int recorder_read_spools(struct recorder *recorder, int64_t now_ns, struc
     return gpu_side_poll(recorder->gpu, now_ns, err);
 }
 
-// Of a stranger nobody told that it was born: who comes next may be gone before it is asked about.
-static void recorder_keep_pace(struct recorder *recorder, int64_t now_ns)
-{
-    if (tasks_strangers(recorder->tasks) != recorder->strangers_seen)
-        recorder_fleeting(recorder, RECORDER_FLEETING_NS);
-    recorder->strangers_seen = tasks_strangers(recorder->tasks);
-    if (now_ns + recorder->fleeting_ns > recorder->fleeting_until_ns)
-        recorder->fleeting_until_ns = now_ns + recorder->fleeting_ns;
-    recorder->fleeting_ns = 0;
-}
-
 // 1: there was much, and there may be more. -errno: the end.
 static int recorder_round(struct recorder *recorder, int wait_ms, struct error *err)
 {
-    recorder->soon = false;
     int records = recorder_read_rings(recorder, wait_ms);
     if (records < 0)
         return error_set(err, records, "failed to read the rings of the capture: %s", strerror(-records));
     int64_t now_ns = clock_monotonic_ns();
-    recorder_keep_pace(recorder, now_ns);
     if (recorder->python && now_ns >= recorder->search_next_ns) {
         recorder->search_next_ns = now_ns + RECORDER_SEARCH_NS;
         python_search(recorder->python, now_ns);
@@ -467,8 +454,7 @@ static int recorder_round(struct recorder *recorder, int wait_ms, struct error *
 // A wait, a sample say all by themselves: these may wait. What is asked of /proc, of the memory of a process or of a spool may not.
 static int recorder_round_ms(const struct recorder *recorder, int64_t now_ns)
 {
-    bool outside = recorder->gpu || !recorder->capture || (recorder->python && python_found(recorder->python));
-    bool asks = outside || recorder->nameless || recorder->soon;
+    bool asks = recorder->gpu || !recorder->capture || recorder->nameless || (recorder->python && python_found(recorder->python));
     return asks || now_ns < recorder->fleeting_until_ns ? RECORDER_ROUND_MS : RECORDER_CALM_MS;
 }
 

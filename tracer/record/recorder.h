@@ -18,7 +18,7 @@
 
 enum {
     RECORDER_MISSED_MAX = 16,
-    RECORDER_FLEETING_NS = 1000000000, // rounds are short for so long after a wait for a file, or a stranger
+    RECORDER_FLEETING_NS = 1000000000, // BIRTH_QUIET_NS of bpf/common.bpf.h is less
 };
 
 struct recorder {
@@ -46,15 +46,14 @@ struct recorder {
     int64_t begin_ns, end_ns, commit_next_ns, counters_next_ns, alive_next_ns, asked_next_ns, search_next_ns, look_next_ns;
     bool no_children, live;
     int64_t waiting_row, waiting_next_ns; // live: behind it stand the waits that went on a second ago; when they are asked for again
-    int64_t fleeting_ns, fleeting_until_ns; // what was read asks for so long; until then what is asked of /proc may be gone soon
-    bool nameless, soon;       // stacks wait for their names; the next round is a short one
-    uint64_t strangers_seen;   // as tasks_strangers() was
+    int64_t fleeting_until_ns; // until then rounds are short: what is asked of /proc may be gone soon
+    bool nameless;             // stacks wait for their names
     size_t ranks_written; // of tasks_ranks, in recording.target
     int64_t ranks_next_ns;
     uint32_t missed[RECORDER_MISSED_MAX], missed_count; // children of the target that are no targets
 };
 
-void recorder_fleeting(struct recorder *recorder, int64_t for_ns); // the next round comes soon, and those of so long
+void recorder_fleeting(struct recorder *recorder, uint64_t at_ns); // at_ns: what happened then is gone soon, and so is what follows it
 void recorder_on_event(void *recorder, const struct ug_head *event);
 void recorder_on_mapping(void *recorder, const struct mapping_event *event);
 ERROR_CHECKED int recorder_ledger(struct recorder *recorder, struct error *err); // in a transaction, at the end

@@ -39,7 +39,7 @@ struct tasks {
     struct task_rank *ranks;
     size_t rank_count;
     struct budget budget;
-    uint64_t strangers, dropped; // strangers: tasks_strangers()
+    uint64_t dropped;
 };
 
 static void tasks_read_process(struct task_process *process)
@@ -145,7 +145,6 @@ static struct task_process *tasks_process(struct tasks *tasks, uint32_t tgid, co
     process = tasks_add_process(tasks, tgid, 0, target);
     if (!process)
         return NULL;
-    tasks->strangers++;
     process->checked_ns = at_ns;
     process->python_next_ns = 0;
     task_comm_set(process->comm, comm);
@@ -582,11 +581,6 @@ void tasks_each_target(struct tasks *tasks, void (*each)(void *context, struct t
         for (struct task_process *process = tasks->processes[i]; process; process = process->next)
             if (process->kind == TASK_TARGET && !process->ended)
                 each(context, process);
-}
-
-uint64_t tasks_strangers(const struct tasks *tasks)
-{
-    return tasks->strangers;
 }
 
 uint64_t tasks_dropped(const struct tasks *tasks)

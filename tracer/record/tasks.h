@@ -100,7 +100,6 @@ void tasks_each_target(struct tasks *tasks, void (*each)(void *context, struct t
                        void *context);
 // The ranks among the processes of the target so far, in the order in which they were seen. They belong to tasks.
 const struct task_rank *tasks_ranks(const struct tasks *tasks, size_t *ret_count);
-uint64_t tasks_strangers(const struct tasks *tasks); // processes that a record named and no birth had told of, ever
 uint64_t tasks_dropped(const struct tasks *tasks);
 uint32_t tasks_target_threads(const struct tasks *tasks); // rows of threads of the target so far
 
