@@ -44,10 +44,6 @@ const volatile __u32 wake_bytes = 1 << 21; /* half of the big ring; 0: at every 
 const volatile __u64 wake_pause_ns = 1000000; /* between two wake-ups of a reader that sleeps */
 const volatile __u32 wake_rare_bytes = 1 << 19;
 
-/* Who is born, calls exec or ends is asked about in /proc, and may be gone in a moment: that wakes the reader, who looks more often for a
- * second from then on (RECORDER_FLEETING_NS), so that what follows in that second need not. */
-enum { BIRTH_QUIET_NS = 900000000 };
-
 enum iterator_mode { MODE_MARK, MODE_MARK_AGAIN, MODE_LOOK, MODE_WAITING, MODE_UNFINISHED, MODE_TOTALS };
 __u32 iterator_mode = MODE_MARK;
 
@@ -78,7 +74,7 @@ static __u32 leaders[LEADERS_MAX];
 static __u64 preempt_counts[CPU_MAX]; /* where they are */
 
 static __u64 spin_until_ns;
-static __u64 woken_ns, born_ns; /* the last wake-up, the last birth, exec or end */
+static __u64 woken_ns;
 
 struct wait {
     __u64 begin_ns;
@@ -349,15 +345,6 @@ static __always_inline void emit_flood(__u32 counter, void *record, __u32 size, 
 static __always_inline void emit_rare(__u32 counter, void *record, __u32 size, bool cut)
 {
     emit(&ring_rare, wake_rare_bytes, counter, record, size, cut);
-}
-
-static __always_inline void emit_birth(struct ug_task_event *event)
-{
-    __u64 before_ns = born_ns;
-
-    born_ns = event->at_ns;
-    emit(&ring_rare, event->at_ns - before_ns > BIRTH_QUIET_NS ? 0 : wake_rare_bytes, UG_COUNTER_TASK, event,
-         sizeof(*event), false);
 }
 
 /* A record that could not even be made. */

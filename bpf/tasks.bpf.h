@@ -30,7 +30,7 @@ static __always_inline void emit_task(struct task_struct *task, __u32 what, bool
     struct ug_task_event event;
 
     fill_task(&event, task, what, target);
-    emit_birth(&event);
+    emit_rare(UG_COUNTER_TASK, &event, sizeof(event), false);
 }
 
 /* Where two have the same place it stays that of the first while that lives. */
@@ -112,7 +112,7 @@ int BPF_PROG(task_exec, struct task_struct *task, int old_tid, struct linux_binp
     }
     fill_task(&event, task, UG_TASK_EXEC, target);
     event.old_tid = old_tid;
-    emit_birth(&event);
+    emit_rare(UG_COUNTER_TASK, &event, sizeof(event), false);
     return 0;
 }
 

@@ -36,7 +36,6 @@ static struct {
     int open_error, detach_error;
     pid_t added, unwound;
     uint32_t slabs, rules; // of unwind tables
-    int longest_ms; // that was waited for records
     struct ug_unwind_process process;
 } fake;
 
@@ -54,7 +53,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
 int capture_poll(struct capture *capture, int wait_ms)
 {
     int count = 0;
-    fake.longest_ms = wait_ms > fake.longest_ms ? wait_ms : fake.longest_ms;
+    (void)wait_ms;
     for (size_t at = 0; at < fake.len; count++) {
         const struct ug_head *head = (const void *)(fake.queue + at);
         capture->callback(capture->context, head);
@@ -519,52 +518,6 @@ TEST(a_child_that_was_missed)
     CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
     CHECK_INT(fake.added, 4000001);
     end();
-}
-
-// How long is waited for records after those that were pushed.
-static int longest_wait_ms(void)
-{
-    bool alive;
-    CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
-    fake.longest_ms = 0;
-    CHECK_INT(recorder_poll(recorder, 100, &alive, NULL), 0);
-    return fake.longest_ms;
-}
-
-// A descriptor is closed, a process ends: /proc is asked while it can tell. A wait for a pipe has time.
-TEST(what_is_gone_soon_is_asked_about_soon)
-{
-    char path[] = "/tmp/upgate-record-file-XXXXXX";
-    int pipe_fds[2], file = mkstemp(path);
-    CHECK(file >= 0 && pipe(pipe_fds) == 0);
-    unlink(path);
-    begin(); // the target has them, too
-    CHECK_INT(longest_wait_ms(), 20);
-    usleep(1050000);
-    CHECK_INT(longest_wait_ms(), 50);
-    struct ug_gap gap = gap_of((__u32)target, (uint64_t)clock_monotonic_ns());
-    gap.syscall_nr = SYS_read;
-    gap.syscall_args[0] = (__u64)pipe_fds[0];
-    push(&gap, sizeof gap, NULL, 0);
-    CHECK_INT(longest_wait_ms(), 50);
-    gap.syscall_args[0] = (__u64)file;
-    push(&gap, sizeof gap, NULL, 0);
-    CHECK_INT(longest_wait_ms(), 20);
-    usleep(1050000);
-    CHECK_INT(longest_wait_ms(), 50);
-    struct ug_task_event event = {.head = {.kind = UG_EVENT_TASK},
-                                  .at_ns = (uint64_t)clock_monotonic_ns(),
-                                  .task = {.tid = 4000001, .tgid = 4000001, .comm = "stranger"},
-                                  .what = UG_TASK_EXEC,
-                                  .ppid = 1};
-    push(&event, sizeof event, NULL, 0);
-    CHECK_INT(longest_wait_ms(), 20);
-    end();
-    CHECK_INT(number("SELECT count(*) FROM gap WHERE syscall_target LIKE 'pipe:%'"), 1);
-    CHECK_INT(number("SELECT count(*) FROM gap WHERE syscall_target LIKE '/tmp/upgate-record-file-%'"), 1);
-    close(file);
-    close(pipe_fds[0]);
-    close(pipe_fds[1]);
 }
 
 TEST(five_thousand_threads)

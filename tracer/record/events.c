@@ -10,12 +10,6 @@
 
 enum { EVENT_IRQ_FLAGS = UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_NMI };
 
-void recorder_fleeting(struct recorder *recorder, uint64_t at_ns)
-{
-    int64_t until_ns = (int64_t)at_ns + RECORDER_FLEETING_NS;
-    recorder->fleeting_until_ns = until_ns > recorder->fleeting_until_ns ? until_ns : recorder->fleeting_until_ns;
-}
-
 static void event_prio(struct row *row, uint32_t thread, uint32_t prio)
 {
     if (thread)
@@ -94,8 +88,6 @@ static const char *event_gap_target(struct recorder *recorder, const struct ug_g
 {
     const char *target = files_target(recorder->files, gap->task.tgid, gap->syscall_nr, gap->syscall_args[0],
                                       (int64_t)gap->in_ns, clock_monotonic_ns());
-    if (target && *target == '/') // the next one of its descriptor may be another file
-        recorder_fleeting(recorder, gap->in_ns);
     uint32_t peer = target && !rows->owner ? files_peer(recorder->files, gap->task.tgid, gap->syscall_args[0]) : 0;
     if (peer && peer != gap->task.tgid) {
         struct ug_task task = {.tid = peer, .tgid = peer};
@@ -239,8 +231,6 @@ static void event_fact(struct recorder *recorder, const struct ug_fact *fact)
 
 static void event_task(struct recorder *recorder, const struct ug_task_event *event)
 {
-    if (event->what != UG_TASK_RENAME)
-        recorder_fleeting(recorder, event->at_ns);
     tasks_event(recorder->tasks, event);
     if (event->what == UG_TASK_EXEC || (event->what == UG_TASK_EXIT && event->task.tid == event->task.tgid))
         unwinder_forget(recorder->unwinder, event->task.tgid);
@@ -286,7 +276,6 @@ static void event_state(struct recorder *recorder, const struct ug_state *state)
 void recorder_on_mapping(void *context, const struct mapping_event *event)
 {
     struct recorder *recorder = context;
-    recorder_fleeting(recorder, event->at_ns);
     symbols_mapping(recorder->symbols, event);
     if (recorder->gpu)
         gpu_side_mapping(recorder->gpu, event);

@@ -24,8 +24,7 @@
 enum {
     RECORDER_THRESHOLD_NS = 1000000,
     RECORDER_SAMPLE_HZ = 199,       // no divisor of the timer tick, so that it does not walk in step with it
-    RECORDER_ROUND_MS = 20,         // 4 MiB of ring hold 50 ms of the worst flood, which wakes us when they are half full
-    RECORDER_CALM_MS = 50,          // where nothing is gone soon: 800 mappings of code a CPU have room meanwhile, and the first one ends it
+    RECORDER_ROUND_MS = 20,         // 4 MiB of ring hold 50 ms of the worst flood
     RECORDER_BUSY_RECORDS = 2000,   // a round with more is followed by the next at once
     RECORDER_RESOLVE_NS = 4000000,  // symbols of a round
     RECORDER_SECOND_NS = 1000000000,
@@ -183,7 +182,6 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
         recorder->unwinder = unwinder_new(recorder->capture, recorder->symbols, opts->prompt);
     char *missing = recorder_missing_json(recorder);
     recorder->begin_ns = clock_monotonic_ns(); // attaching took 0.3 s, or seconds on a busy machine
-    recorder_fleeting(recorder, (uint64_t)recorder->begin_ns);
     rc = store_exec(recorder->store, err, "UPDATE recording SET begin_ns = ?, missing = ? WHERE id = ?", "isi",
                     recorder->begin_ns, missing, recorder->recording_id);
     free(missing);
@@ -440,7 +438,7 @@ static int recorder_round(struct recorder *recorder, int wait_ms, struct error *
     if (recorder->capture)
         recorder_look(recorder);
     if (records < RECORDER_BUSY_RECORDS)
-        recorder->nameless = stacks_resolve(recorder->stacks, RECORDER_RESOLVE_NS) > 0;
+        stacks_resolve(recorder->stacks, RECORDER_RESOLVE_NS);
     recorder_check_alive(recorder, now_ns);
     sockets_round(recorder->sockets, now_ns);
     int rc = recorder_read_spools(recorder, now_ns, err);
@@ -451,16 +449,9 @@ static int recorder_round(struct recorder *recorder, int wait_ms, struct error *
     return rc ? rc : records >= RECORDER_BUSY_RECORDS;
 }
 
-// A wait, a sample say all by themselves: these may wait. What is asked of /proc, of the memory of a process or of a spool may not.
-static int recorder_round_ms(const struct recorder *recorder, int64_t now_ns)
-{
-    bool asks = recorder->gpu || !recorder->capture || recorder->nameless || (recorder->python && python_found(recorder->python));
-    return asks || now_ns < recorder->fleeting_until_ns ? RECORDER_ROUND_MS : RECORDER_CALM_MS;
-}
-
 static int recorder_wait_ms(const struct recorder *recorder, int64_t now_ns, int64_t end_ns)
 {
-    int64_t wait_ns = recorder_round_ms(recorder, now_ns) * (int64_t)1000000;
+    int64_t wait_ns = RECORDER_ROUND_MS * (int64_t)1000000;
     if (recorder->python) {
         int64_t look_ns = python_next_look_ns(recorder->python, now_ns) - now_ns;
         wait_ns = look_ns < wait_ns ? look_ns : wait_ns;

@@ -16,10 +16,7 @@
 #include "tracer/gpu/retention.h"
 #include "tracer/record/writer.h"
 
-enum {
-    RECORDER_MISSED_MAX = 16,
-    RECORDER_FLEETING_NS = 1000000000, // BIRTH_QUIET_NS of bpf/common.bpf.h is less
-};
+enum { RECORDER_MISSED_MAX = 16 };
 
 struct recorder {
     struct store *store;
@@ -46,14 +43,11 @@ struct recorder {
     int64_t begin_ns, end_ns, commit_next_ns, counters_next_ns, alive_next_ns, asked_next_ns, search_next_ns, look_next_ns;
     bool no_children, live;
     int64_t waiting_row, waiting_next_ns; // live: behind it stand the waits that went on a second ago; when they are asked for again
-    int64_t fleeting_until_ns; // until then rounds are short: what is asked of /proc may be gone soon
-    bool nameless;             // stacks wait for their names
     size_t ranks_written; // of tasks_ranks, in recording.target
     int64_t ranks_next_ns;
     uint32_t missed[RECORDER_MISSED_MAX], missed_count; // children of the target that are no targets
 };
 
-void recorder_fleeting(struct recorder *recorder, uint64_t at_ns); // at_ns: what happened then is gone soon, and so is what follows it
 void recorder_on_event(void *recorder, const struct ug_head *event);
 void recorder_on_mapping(void *recorder, const struct mapping_event *event);
 ERROR_CHECKED int recorder_ledger(struct recorder *recorder, struct error *err); // in a transaction, at the end
