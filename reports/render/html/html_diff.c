@@ -213,48 +213,24 @@ static void diff_numbers(json_t *diff, const struct diff_workload *workload)
 }
 
 // Names of 64 KB are cut as in the contributions.
-static json_t *diff_first(const struct diff_workload *workload)
+static json_t *diff_cut_parts(json_t *item)
 {
-    json_t *first = diff_view_json_first(workload), *part;
-    json_t *parts = json_object_get(first, "contributions");
+    json_t *parts = json_object_get(item, "contributions"), *part;
     size_t i;
     json_array_foreach (parts, i, part)
         json_array_set_new(parts, i, diff_cut_all(json_incref(part)));
-    return first;
+    return item;
 }
 
-// Missing where no cell asks.
-static void diff_slow(json_t *diff, const struct diff_workload *workload)
+// A part of the answer with its own headline; takes all of them. Missing where it has none.
+static void diff_section(json_t *diff, const char *key, json_t *item, char *headline, char *answer)
 {
-    char *headline = diff_text_slow(workload);
-    if (!headline)
-        return;
-    char *answer = diff_text_slow_answer(workload);
-    json_t *item = diff_cut_all(diff_view_json_slow(workload)), *parts = json_object_get(item, "contributions"), *part;
-    size_t i;
-    json_array_foreach (parts, i, part)
-        json_array_set_new(parts, i, diff_cut_all(json_incref(part)));
-    json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(diff, "slow_steps", item);
-    free(answer);
-    free(headline);
-}
-
-// Missing where it goes as the step does.
-static void diff_cpu(json_t *diff, const struct diff_workload *workload)
-{
-    char *headline = diff_text_cpu(workload);
-    if (!headline)
-        return;
-    char *answer = diff_text_cpu_answer(workload);
-    json_t *item = diff_view_json_cpu(workload), *parts = json_object_get(item, "contributions"), *part;
-    size_t i;
-    json_array_foreach (parts, i, part)
-        json_array_set_new(parts, i, diff_cut_all(json_incref(part)));
-    json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(diff, "cpu_time", item);
+    if (headline) {
+        json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
+        json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
+        json_object_set(diff, key, item);
+    }
+    json_decref(item);
     free(answer);
     free(headline);
 }
@@ -311,8 +287,9 @@ json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
     diff_rows(diff, workload, bytes_max);
     diff_collectives(diff, workload);
     json_object_set_new(diff, "stragglers", diff_stragglers(workload));
-    json_object_set_new(diff, "first_step", diff_first(workload));
-    diff_slow(diff, workload);
-    diff_cpu(diff, workload);
+    json_object_set_new(diff, "first_step", diff_cut_parts(diff_view_json_first(workload)));
+    diff_section(diff, "slow_steps", diff_cut_parts(diff_cut_all(diff_view_json_slow(workload))), diff_text_slow(workload),
+                 diff_text_slow_answer(workload));
+    diff_section(diff, "cpu_time", diff_cut_parts(diff_view_json_cpu(workload)), diff_text_cpu(workload), diff_text_cpu_answer(workload));
     return diff;
 }
