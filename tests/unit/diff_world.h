@@ -208,7 +208,7 @@ static inline bool world_run(struct world *world, const struct world_leaf *leave
                                            .mean = world->mean,
                                            .ratios = world->ratios,
                                            .ratio_count = UNTRACED,
-                                           .cold = {NAN, NAN}};
+                                           .cold = {{NAN, NAN}, NAN, NAN}};
     workload->unit = "step";
     workload->step_a_ns = step[0];
     workload->step_b_ns = step[1];

@@ -30,7 +30,7 @@ static void explain(int pairs, int64_t spin_ms, bool once)
     workload = (struct diff_workload){.name = "train", .unit = "step"};
     job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
     double more = once ? 0.505e9 : 2e9; // in the mean
-    job.untraced = (struct diff_untraced){.unit = "step", .step = {1e7, 1e7}, .cpu = {3e9, 3e9 + more}, .cpu_lo = 0.9 * more, .cpu_hi = 1.1 * more};
+    job.untraced = (struct diff_untraced){.unit = "step", .step = {1e7, 1e7}, .cpu = {{3e9, 3e9 + more}, 0.9 * more, 1.1 * more}};
     for (int side = 0; side < 2; side++) {
         workload.cpu.trees[side] = cost_tree_new();
         for (int pair = 0; pair < pairs; pair++) {
@@ -111,9 +111,9 @@ TEST(asked_for_where_it_goes_another_way_than_the_step)
                  {NAN, NAN, NAN, 40, 60, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct diff_job asked = {.untraced = {.step = {100, 100 + cases[i].step}, .delta = cases[i].step, .lo = cases[i].lo, .hi = cases[i].hi,
-                                              .cpu = {1000, 1500}, .cpu_lo = 10 * cases[i].cpu_lo, .cpu_hi = 10 * cases[i].cpu_hi}};
+                                              .cpu = {{1000, 1500}, 10 * cases[i].cpu_lo, 10 * cases[i].cpu_hi}}};
         CHECK_INT(diff_cpu_wanted(&asked), cases[i].wanted);
     }
-    struct diff_job none = {.untraced = {.cpu = {NAN, NAN}, .cpu_lo = NAN, .cpu_hi = NAN}};
+    struct diff_job none = {.untraced = {.cpu = {{NAN, NAN}, NAN, NAN}}};
     CHECK(!diff_cpu_wanted(&none));
 }

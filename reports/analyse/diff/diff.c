@@ -107,8 +107,8 @@ static void diff_notes(struct diff_job *job)
     if (diff_first_wanted(job))
         diff_note(job,
                   "The first step changed too, and is in no contribution: %s -> %s (%+.1f %%)%s%s.",
-                  diff_time(job, untraced->cold[0]), diff_time(job, untraced->cold[1]),
-                  100 * (untraced->cold[1] / untraced->cold[0] - 1),
+                  diff_time(job, untraced->cold.of[0]), diff_time(job, untraced->cold.of[1]),
+                  100 * (untraced->cold.of[1] / untraced->cold.of[0] - 1),
                   workload->first.why_not ? "; " : "",
                   workload->first.why_not ? workload->first.why_not : "");
     if (!job->differences)
@@ -208,10 +208,10 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
     workload->delta_ns = untraced->delta;
     workload->delta_lo_ns = untraced->lo;
     workload->delta_hi_ns = untraced->hi;
-    workload->cold_a_ns = untraced->cold[0];
-    workload->cold_b_ns = untraced->cold[1];
-    workload->cpu_a_ns = untraced->cpu[0];
-    workload->cpu_b_ns = untraced->cpu[1];
+    workload->cold_a_ns = untraced->cold.of[0];
+    workload->cold_b_ns = untraced->cold.of[1];
+    workload->cpu_a_ns = untraced->cpu.of[0];
+    workload->cpu_b_ns = untraced->cpu.of[1];
     workload->traced_ratio[0] = workload->traced_ratio[1] = NAN;
     workload->match_coverage = workload->residual_ns = workload->slower_ns = workload->faster_ns = NAN;
     workload->unaccounted[0] = workload->unaccounted[1] = NAN;

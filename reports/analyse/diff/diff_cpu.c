@@ -12,8 +12,8 @@ bool diff_cpu_wanted(const struct diff_job *job)
 {
     const struct diff_untraced *of = &job->untraced;
     double lo = isfinite(of->lo) ? of->lo : of->delta, hi = isfinite(of->hi) ? of->hi : of->delta;
-    bool as_step = of->cpu_lo * of->step[0] <= hi * of->cpu[0] && of->cpu_hi * of->step[0] >= lo * of->cpu[0];
-    return of->cpu_lo * of->cpu_hi > 0 && !as_step;
+    bool as_step = of->cpu.lo * of->step[0] <= hi * of->cpu.of[0] && of->cpu.hi * of->step[0] >= lo * of->cpu.of[0];
+    return of->cpu.lo * of->cpu.hi > 0 && !as_step;
 }
 
 void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree)
@@ -35,7 +35,7 @@ void diff_cpu(struct diff_job *job)
     struct diff_once *cpu = &job->workload->cpu;
     if (!cpu->trees[0])
         return;
-    diff_once(job, "CPU time", of->cpu, of->cpu_lo, of->cpu_hi, cpu);
+    diff_once(job, "CPU time", &of->cpu, cpu);
     for (size_t i = 0; i < cpu->part_count; i++) { // the first one says the times again, as those of a step
         struct diff_contribution *made = &cpu->parts[i].contribution;
         if (!made->evidence_count)

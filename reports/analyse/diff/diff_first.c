@@ -14,7 +14,7 @@ bool diff_first_wanted(const struct diff_job *job)
 {
     const struct diff_untraced *of = &job->untraced;
     double lo = isfinite(of->lo) ? of->lo : of->delta, hi = isfinite(of->hi) ? of->hi : of->delta;
-    return of->cold_lo * of->cold_hi > 0 && !(of->cold_lo <= hi && of->cold_hi >= lo);
+    return of->cold.lo * of->cold.hi > 0 && !(of->cold.lo <= hi && of->cold.hi >= lo);
 }
 
 // The first step of a rank, if it is the launch's first one and lies in what was recorded. Steps are
@@ -67,5 +67,5 @@ void diff_first(struct diff_job *job)
 {
     const struct diff_untraced *of = &job->untraced;
     if (job->workload->first.trees[0])
-        diff_once(job, "first step", of->cold, of->cold_lo, of->cold_hi, &job->workload->first);
+        diff_once(job, "first step", &of->cold, &job->workload->first);
 }

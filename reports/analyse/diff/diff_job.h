@@ -23,8 +23,9 @@ struct diff_untraced {
     bool mean;     // the mean step is compared: its change is another one than the median's
     double *ratios; // ln(b / a) of each pair
     size_t ratio_count;
-    double cold[2], cold_lo, cold_hi; // first step; bounds of b - a
-    double cpu[2], cpu_lo, cpu_hi;    // CPU time of a launch, all threads; the same
+    struct diff_untraced_once {
+        double of[2], lo, hi; // bounds: of b - a
+    } cold, cpu; // first step; CPU time of a launch, all threads
 };
 
 struct diff_pair {
@@ -184,7 +185,7 @@ void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
 void diff_first(struct diff_job *job);
 // diff_once.c: what each launch has once, from trees of a window of couple 0 a launch; of: of both sides, b - a within lo and hi; unit:
 // "first step".
-void diff_once(const struct diff_job *job, const char *unit, const double of[2], double lo, double hi, struct diff_once *ret);
+void diff_once(const struct diff_job *job, const char *unit, const struct diff_untraced_once *of, struct diff_once *ret);
 // Values of launches by side: has every launch of the side that has more (delta > 0: b) more than every one of the other; wide: by more
 // than launches of either side lie apart? One launch a side says nothing of that: false.
 bool diff_launches_apart(double *const values[2], size_t count, double delta, bool wide);

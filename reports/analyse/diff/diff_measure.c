@@ -276,16 +276,13 @@ static int measure_mean(struct diff_job *job, const struct measure_cell *step, s
     return 0;
 }
 
-static int measure_once(struct diff_job *job, const char *metric, double of[2], double *lo, double *hi, struct error *err)
+static int measure_once(struct diff_job *job, const char *metric, struct diff_untraced_once *ret, struct error *err)
 {
     struct measure_cell cell;
     int rc = measure_cell(job, metric, &cell, err);
     if (rc || !measure_usable(&cell))
         return rc;
-    of[0] = cell.a;
-    of[1] = cell.a * cell.ratio;
-    *lo = cell.a * (cell.lo - 1);
-    *hi = cell.a * (cell.hi - 1);
+    *ret = (struct diff_untraced_once){{cell.a, cell.a * cell.ratio}, cell.a * (cell.lo - 1), cell.a * (cell.hi - 1)};
     return 0;
 }
 
@@ -299,12 +296,8 @@ int diff_measure(struct diff_job *job, struct error *err)
                                        .delta = NAN,
                                        .lo = NAN,
                                        .hi = NAN,
-                                       .cold = {NAN, NAN},
-                                       .cold_lo = NAN,
-                                       .cold_hi = NAN,
-                                       .cpu = {NAN, NAN},
-                                       .cpu_lo = NAN,
-                                       .cpu_hi = NAN};
+                                       .cold = {{NAN, NAN}, NAN, NAN},
+                                       .cpu = {{NAN, NAN}, NAN, NAN}};
     int64_t steps = 0;
     struct error none = {0};
     bool has_steps = store_get_int(job->store, &steps, &none,
@@ -332,6 +325,6 @@ int diff_measure(struct diff_job *job, struct error *err)
     if (rc == 0 && isnan(untraced->delta) && has_steps)
         rc = measure_steps(job, true, err);
     if (rc == 0)
-        rc = measure_once(job, "first_step_time", untraced->cold, &untraced->cold_lo, &untraced->cold_hi, err);
-    return rc ? rc : measure_once(job, "cpu_time", untraced->cpu, &untraced->cpu_lo, &untraced->cpu_hi, err);
+        rc = measure_once(job, "first_step_time", &untraced->cold, err);
+    return rc ? rc : measure_once(job, "cpu_time", &untraced->cpu, err);
 }

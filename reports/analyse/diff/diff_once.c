@@ -155,20 +155,14 @@ static void once_trees(struct diff_job *job, struct cost_tree *const trees[2])
     }
 }
 
-void diff_once(const struct diff_job *job, const char *unit, const double of[2], double lo, double hi, struct diff_once *ret)
+void diff_once(const struct diff_job *job, const char *unit, const struct diff_untraced_once *of, struct diff_once *ret)
 {
     const struct diff_untraced untraced = {.unit = unit,
-                                           .step = {of[0], of[1]},
-                                           .delta = of[1] - of[0],
-                                           .lo = lo,
-                                           .hi = hi,
-                                           .mean = true, // each counts, however long it took
-                                           .cold = {NAN, NAN},
-                                           .cold_lo = NAN,
-                                           .cold_hi = NAN,
-                                           .cpu = {NAN, NAN},
-                                           .cpu_lo = NAN,
-                                           .cpu_hi = NAN};
+                                           .step = {of->of[0], of->of[1]},
+                                           .delta = of->of[1] - of->of[0],
+                                           .lo = of->lo,
+                                           .hi = of->hi,
+                                           .mean = true}; // each counts, however long it took
     struct diff_workload workload;
     struct diff_job once;
     if (!ret->trees[0]->window_count || !ret->trees[1]->window_count) {
