@@ -22,6 +22,9 @@ bool ranks_compares(const struct ranks *ranks, size_t waiter, size_t other, bool
 // Did `last` come later than another rank, at these times? On two nodes that is so beyond twice what their clocks are known within.
 bool ranks_surely_later(const struct ranks *ranks, size_t last, int64_t last_ns, size_t other, int64_t other_ns);
 
+// ranks_work.c: ranks_put_late() of those pieces of [begin, end) in which it is not busy, a GPU or a rank.
+void ranks_put_idle(struct ranks *ranks, const struct trace_busy *busy, int64_t begin, int64_t end, size_t waiter, size_t last);
+
 // ranks_nccl.c
 void ranks_of_nccl(struct ranks *ranks);
 

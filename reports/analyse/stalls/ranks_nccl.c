@@ -229,19 +229,6 @@ static void nccl_alone(struct nccl_find *find, const struct nccl_message *side)
 
 // ---- collectives ----
 
-// Of [begin, end) what the waiter's GPU had nothing else to do in.
-static void nccl_put_exposed(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
-{
-    const struct trace *trace = ranks->trace;
-    const struct trace_busy *busy = &trace->busy[ranks->rows[waiter].process];
-    for (size_t i = search_first(middle, busy->count, busy->spans[middle].end > begin);
-         i < busy->count && busy->spans[i].begin < end; i++) {
-        ranks_put_late(ranks, begin, busy->spans[i].begin, waiter, last);
-        begin = busy->spans[i].end > begin ? busy->spans[i].end : begin;
-    }
-    ranks_put_late(ranks, begin, end, waiter, last);
-}
-
 // The last one to a collective for whom `waiter` waited, as far as clocks tell; NULL: nobody. All are in the order of arrival.
 static const struct nccl_came *nccl_last_of(const struct ranks *ranks, const struct nccl_came *first, const struct nccl_came *waiter,
                                             const struct nccl_came *last, bool own)
@@ -287,7 +274,7 @@ static void nccl_collective(struct nccl_find *find, const struct nccl_came *came
         if (ranks->by_work)
             nccl_wait(find, came[i].row, came[i].at, one ? one->at : came[i].at, came[i].end, one ? one->row : TRACE_NONE);
         else if (one)
-            nccl_put_exposed(ranks, came[i].at, one->at, came[i].row, one->row);
+            ranks_put_idle(ranks, &ranks->trace->busy[ranks->rows[came[i].row].process], came[i].at, one->at, came[i].row, one->row);
     }
 }
 

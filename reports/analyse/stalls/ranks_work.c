@@ -33,7 +33,7 @@ struct work_chain {
 
 // ---- what holds a rank up ----
 
-// The next piece of [*begin, end) in which the GPU has nothing to do; false: none is left. *at: of its spans, the first that may count.
+// The next piece of [*begin, end) that is in none of the spans; false: none is left. *at: of these, the first that may count.
 static bool work_idle(const struct trace_busy *busy, size_t *at, int64_t *begin, int64_t end, struct trace_window *ret_piece)
 {
     for (; *at < busy->count && busy->spans[*at].begin < end && *begin < end; (*at)++) {
@@ -53,6 +53,14 @@ static bool work_idle(const struct trace_busy *busy, size_t *at, int64_t *begin,
 static size_t work_idle_from(const struct trace_busy *busy, int64_t begin)
 {
     return search_first(middle, busy->count, busy->spans[middle].end > begin);
+}
+
+void ranks_put_idle(struct ranks *ranks, const struct trace_busy *busy, int64_t begin, int64_t end, size_t waiter, size_t last)
+{
+    size_t at = work_idle_from(busy, begin);
+    struct trace_window piece;
+    while (work_idle(busy, &at, &begin, end, &piece))
+        ranks_put_late(ranks, piece.begin, piece.end, waiter, last);
 }
 
 // All communications of a row, by begin.
@@ -102,13 +110,8 @@ static void work_waits(struct work_chain *chain, const struct ranks_wait *waits,
 static void work_own(struct ranks *ranks, uint32_t waiter, uint32_t row, int64_t begin, int64_t end)
 {
     const struct rank_row *one = &ranks->rows[row];
-    size_t last = one->held_first + one->held_count;
-    for (size_t i = search_between(middle, one->held_first, last, ranks->held[middle].end > begin);
-         i < last && ranks->held[i].begin < end; i++) {
-        ranks_put_late(ranks, begin, ranks->held[i].begin, waiter, row);
-        begin = ranks->held[i].end;
-    }
-    ranks_put_late(ranks, begin, end, waiter, row);
+    const struct trace_busy held = {ranks->held + one->held_first, one->held_count};
+    ranks_put_idle(ranks, &held, begin, end, waiter, row);
 }
 
 static void work_blame(struct work_chain *chain, uint32_t waiter, uint32_t row, int64_t begin, int64_t end, int depth)
