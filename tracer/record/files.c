@@ -18,7 +18,7 @@
 
 enum {
     FILES_CACHE = 512,             // (process, descriptor), by hash; a newer one takes an older one's place
-    FILES_KEEP_NS = 20000000,      // a descriptor may be closed and opened again at any time: a short round of the recorder
+    FILES_KEEP_NS = 20000000,      // a descriptor may be closed and opened again at any time: a round of the recorder
     FILES_SOCKETS_NS = 1000000000, // the table of connections is read at most this often
     FILES_TABLE_MAX = 1 << 20,     // bytes of /proc/PID/net/tcp: some 7,000 connections; the rest have no peer
     FILES_OWNERS = 64,             // sockets whose process is known, by hash
