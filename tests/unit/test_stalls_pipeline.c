@@ -216,15 +216,23 @@ static void pipe_check_clean(struct pipe *job)
     CHECK_INT(pipe_named(job), 0);
 }
 
+// sql: what happens to the recording before it is read; NULL: nothing
+static void pipe_names_nobody(struct pipe *job, const char *sql)
+{
+    pipe_open(job);
+    pipe_run(job);
+    if (sql)
+        story_sql(&job->story, sql);
+    pipe_check_clean(job);
+    story_close(&job->story);
+}
+
 TEST(nobody_is_named_in_a_pipeline_of_equal_stages)
 {
     for (unsigned seed = 1; seed <= 3; seed++) {
         struct pipe job = pipe_of(4, 1);
         job.seed = seed * 7919;
-        pipe_open(&job);
-        pipe_run(&job);
-        pipe_check_clean(&job);
-        story_close(&job.story);
+        pipe_names_nobody(&job, NULL);
     }
 }
 
@@ -234,10 +242,7 @@ TEST(nor_where_it_only_fills_and_drains)
         struct pipe job = pipe_of(4, 1); // one batch: a stage works an eighth of the time, and each is waited for by all others
         job.batches = 1;
         job.host = host;
-        pipe_open(&job);
-        pipe_run(&job);
-        pipe_check_clean(&job);
-        story_close(&job.story);
+        pipe_names_nobody(&job, NULL);
     }
 }
 
@@ -291,20 +296,14 @@ TEST(a_stage_with_more_layers_and_one_with_less)
     story_close(&job.story);
     job = pipe_of(4, 1);
     job.work[3] = 2; // the others have as much to do as each other
-    pipe_open(&job);
-    pipe_run(&job);
-    pipe_check_clean(&job);
-    story_close(&job.story);
+    pipe_names_nobody(&job, NULL);
 }
 
 TEST(one_of_three_stages_with_less_to_do_makes_no_late_ones)
 {
     struct pipe job = pipe_of(3, 1);
     job.work[2] = 2;
-    pipe_open(&job);
-    pipe_run(&job);
-    pipe_check_clean(&job);
-    story_close(&job.story);
+    pipe_names_nobody(&job, NULL);
     job = pipe_of(3, 1);
     job.extra[1] = 4;
     pipe_open(&job);
@@ -361,11 +360,7 @@ TEST(what_is_waited_for_without_being_seen_is_nobodys)
     struct pipe job = pipe_of(4, 1); // what stage 2 does longer was not seen
     job.host = true;
     job.extra[2] = 4;
-    pipe_open(&job);
-    pipe_run(&job);
-    story_sql(&job.story, "DELETE FROM sample");
-    pipe_check_clean(&job);
-    story_close(&job.story);
+    pipe_names_nobody(&job, "DELETE FROM sample");
 }
 
 // ---- records that are not there, or make no sense ----
@@ -491,11 +486,7 @@ TEST(sends_and_receives_that_do_not_meet)
     };
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         struct pipe job = pipe_of_few(4, 1);
-        pipe_open(&job);
-        pipe_run(&job);
-        story_sql(&job.story, broken[i]);
-        pipe_check_clean(&job);
-        story_close(&job.story);
+        pipe_names_nobody(&job, broken[i]);
     }
 }
 
@@ -509,11 +500,7 @@ TEST(numbers_of_collectives_that_repeat_beside_messages)
     };
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         struct pipe job = pipe_of_few(2, 2);
-        pipe_open(&job);
-        pipe_run(&job);
-        story_sql(&job.story, broken[i]);
-        pipe_check_clean(&job);
-        story_close(&job.story);
+        pipe_names_nobody(&job, broken[i]);
     }
 }
 
