@@ -138,15 +138,15 @@ bool look_again(struct look *look, int64_t window_ns)
     struct error *err = &look->error;
     if (!look->tally)
         look->tally = stalls_tally_new();
-    if (!look->kept)
-        look->kept = stalls_kept_new();
+    if (!look->cache)
+        look->cache = stalls_cache_new();
     int rc = look->store ? 0 : store_open(look->path, STORE_READ, &look->store, err);
     if (rc == 0)
         rc = stalls_recordings_again(look->store, look->tally, &recordings, err);
     if (rc == 0 && recordings.count == 0)
         rc = error_set(err, -ENOENT, "nothing is recorded yet");
     if (rc == 0)
-        rc = stalls_analyse(look->store, &(struct stalls_opts){.last_ns = window_ns, .kept = look->kept}, &stalls, err);
+        rc = stalls_analyse(look->store, &(struct stalls_opts){.last_ns = window_ns, .cache = look->cache}, &stalls, err);
     if (rc) {
         store_close(look->store);
         look->store = NULL;
@@ -219,7 +219,7 @@ void look_free(struct look *look)
 {
     look_forget(look);
     store_close(look->store);
-    stalls_kept_free(look->kept);
+    stalls_cache_free(look->cache);
     stalls_tally_free(look->tally);
     if (look->path)
         look_remove(look);

@@ -3,12 +3,12 @@
 #include <stdio.h>
 
 #include "common/containers/arena.h"
-#include "reports/analyse/stalls/kept.h"
+#include "reports/analyse/stalls/live_cache.h"
 #include "tests/unit/stall_story.h"
 
 struct looks {
     struct story story;
-    struct stalls_kept *kept;
+    struct stalls_cache *cache;
     struct arena *arena;
     struct trace *trace; // of the last look
 };
@@ -24,7 +24,7 @@ static void looks_wait(struct looks *looks, struct story_gap gap)
 
 static void looks_open(struct looks *looks)
 {
-    *looks = (struct looks){.kept = stalls_kept_new()};
+    *looks = (struct looks){.cache = stalls_cache_new()};
     story_open(&looks->story);
     story_sql(&looks->story, "UPDATE recording SET end_ns = NULL");
     story_counter(&looks->story, "stat", "ctxt", 500, 1);
@@ -39,7 +39,7 @@ static void looks_close(struct looks *looks)
 {
     trace_free(looks->trace);
     arena_free(looks->arena);
-    stalls_kept_free(looks->kept);
+    stalls_cache_free(looks->cache);
     story_close(&looks->story);
 }
 
@@ -78,7 +78,7 @@ static void looks_look(struct looks *looks, double now_ms, int64_t seconds)
     looks->trace = NULL;
     looks->arena = arena_new();
     story_counter(story, "stat", "ctxt", now_ms, 2);
-    CHECK_INT(trace_load_again(story->store, story->recording, seconds * 1000000000, looks->kept, looks->arena, &looks->trace, &err), 0);
+    CHECK_INT(trace_load_again(story->store, story->recording, seconds * 1000000000, looks->cache, looks->arena, &looks->trace, &err), 0);
     CHECK_INT(trace_load_last(story->store, story->recording, seconds * 1000000000, looks->arena, &fresh, &err), 0);
     CHECK_INT(looks->trace->gap_count, fresh->gap_count);
     CHECK_INT(looks->trace->short_count, fresh->short_count);
@@ -101,7 +101,7 @@ static void looks_kept(struct looks *looks)
     arena_free(looks->arena);
     looks->trace = NULL;
     looks->arena = arena_new();
-    CHECK_INT(trace_load_again(looks->story.store, looks->story.recording, INT64_C(3000000000), looks->kept, looks->arena, &looks->trace,
+    CHECK_INT(trace_load_again(looks->story.store, looks->story.recording, INT64_C(3000000000), looks->cache, looks->arena, &looks->trace,
                                NULL), 0);
 }
 
@@ -111,7 +111,7 @@ TEST(each_look_sees_what_came_since)
     looks_open(&looks);
     looks_look(&looks, 5000, 3);
     CHECK_INT(looks.trace->gap_count, 30);
-    size_t kept = looks.kept->rows.sample_count;
+    size_t kept = looks.cache->rows.sample_count;
     CHECK(kept > 590 && kept < 610);
     int64_t other = story_other(&looks.story, 77, "late", "late 77"); // who came in between
     for (int i = 0; i < 10; i++)
@@ -120,7 +120,7 @@ TEST(each_look_sees_what_came_since)
     story_samples(&looks.story, (struct story_samples){.from = 5000, .to = 6000, .user = "other_work"});
     looks_look(&looks, 6000, 3);
     CHECK_INT(looks.trace->gap_count, 30);
-    CHECK_INT(looks.kept->gap_row, 70);
+    CHECK_INT(looks.cache->gap_row, 70);
     looks_look(&looks, 6100, 3); // nothing came
     // What has been read is not read again.
     story_sql(&looks.story, "UPDATE gap SET state = 77");
@@ -138,17 +138,17 @@ TEST(a_wait_that_goes_on_is_read_anew)
     looks_wait(&looks, (struct story_gap){.out = 4950, .in = 5000, .flags = UG_GAP_UNFINISHED});
     looks_look(&looks, 5000, 3);
     CHECK_INT(looks.trace->gap_count, 31);
-    CHECK_INT(looks.kept->gap_row, 60);
+    CHECK_INT(looks.cache->gap_row, 60);
     // The recorder did not ask again: what stands behind it comes, and it stays.
     looks_wait(&looks, (struct story_gap){.thread = looks.story.worker, .out = 5050});
     looks_look(&looks, 5200, 3);
-    CHECK_INT(looks.kept->gap_row, 60);
+    CHECK_INT(looks.cache->gap_row, 60);
     // It has come back; its row's number is another's now.
     story_sql(&looks.story, "DELETE FROM gap WHERE id >= 61");
     looks_wait(&looks, (struct story_gap){.thread = looks.story.worker, .out = 5050, .target = "/other"});
     looks_wait(&looks, (struct story_gap){.out = 4950, .in = 5300});
     looks_look(&looks, 5400, 3);
-    CHECK_INT(looks.kept->gap_row, 62);
+    CHECK_INT(looks.cache->gap_row, 62);
     for (size_t i = 0; i < looks.trace->gap_count; i++)
         CHECK(!(looks.trace->gaps[i].flags & UG_GAP_UNFINISHED));
     looks_close(&looks);
@@ -227,7 +227,7 @@ TEST(too_much_to_be_kept)
     story_samples(&looks.story, (struct story_samples){.from = 4000, .to = 5000, .user = "work", .every = 0.015});
     looks_look(&looks, 5000, 3);
     CHECK(looks.trace->sample_count > 65536);
-    CHECK_INT(looks.kept->rows.sample_count, 0);
+    CHECK_INT(looks.cache->rows.sample_count, 0);
     looks_look(&looks, 5100, 3);
     looks_close(&looks);
 }

@@ -9,7 +9,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/parts.h"
-#include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/ranks/ranks.h"
 
 struct chain {
     struct part_hop hops[STALL_CHAIN_MAX];

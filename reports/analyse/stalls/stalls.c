@@ -11,7 +11,7 @@
 #include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
 #include "reports/analyse/stalls/quiet.h"
-#include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/ranks/ranks.h"
 #include "reports/analyse/stalls/what_if/what_if.h"
 
 // Producers whose losses touch stalls: the BPF programs ("bpf.gap"), the recorder and what names
@@ -302,7 +302,7 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     opts = opts ? opts : &defaults;
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
-    int rc = trace_load_again(store, opts->recording_id, opts->last_ns, opts->kept, arena, &trace, err);
+    int rc = trace_load_again(store, opts->recording_id, opts->last_ns, opts->cache, arena, &trace, err);
     if (!rc) {
         rc = trace_load_ranks(trace, store, err);
         if (rc)

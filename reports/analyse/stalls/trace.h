@@ -153,7 +153,7 @@ struct trace_busy { // what the GPUs of a process did but for collectives, by be
     size_t count;
 };
 
-struct stalls_kept;
+struct stalls_cache;
 
 struct trace {
     struct arena *arena;
@@ -161,7 +161,7 @@ struct trace {
     int64_t threshold_ns, tick_ns;   // tick 0: no samples
     int64_t short_ns;                // 0: no shorts
     int64_t from_ns;                 // what ended before was not loaded; INT64_MIN: all was
-    struct stalls_kept *kept;        // rows of the look before; NULL: each row is read
+    struct stalls_cache *cache;        // rows of the look before; NULL: each row is read
     int64_t counters_before;         // rows of table counter up to this one are too old
     enum marks_machine machine;      // that was recorded
     struct trace_window *windows;
@@ -202,8 +202,8 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
 // Its last so many nanoseconds only, of a recording that may be going on; 0: all. What is older is not read.
 int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct arena *arena,
                     struct trace **ret_trace, struct error *err);
-// The same; what was read for the look before is in `kept`, and is not read again. NULL: all is read.
-int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_kept *kept, struct arena *arena,
+// The same; what was read for the look before is in `cache`, and is not read again. NULL: all is read.
+int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_cache *cache, struct arena *arena,
                      struct trace **ret_trace, struct error *err);
 // Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);

@@ -424,7 +424,7 @@ static int trace_find_from(struct trace *trace, struct store *store, int64_t las
     return rc;
 }
 
-int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_kept *kept, struct arena *arena,
+int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_cache *cache, struct arena *arena,
                      struct trace **ret_trace, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
@@ -442,7 +442,7 @@ int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns,
         return rc;
     struct trace *trace = xcalloc(1, sizeof *trace);
     trace->arena = arena;
-    trace->kept = kept;
+    trace->cache = cache;
     trace->recording_id = sqlite3_column_int64(stmt, 0);
     trace->launch_id = sqlite3_column_int64(stmt, 1);
     int64_t begin = sqlite3_column_int64(stmt, 2), end = sqlite3_column_int64(stmt, 3);

@@ -11,7 +11,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/kept.h"
+#include "reports/analyse/stalls/live_cache.h"
 #include "tracer/store/ranges.h"
 
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
@@ -105,7 +105,7 @@ static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
 struct trace_table {
     struct trace *trace;
     const struct trace_maps *maps; // NULL: rows have ids
-    struct stalls_kept *kept;      // into whose rows is read; NULL: none
+    struct stalls_cache *cache;      // into whose rows is read; NULL: none
     struct store *store;
     sqlite3 *db; // NULL: the store's
     struct error err;
@@ -148,8 +148,8 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
             row->thread = thread;
             trace_read_sample(stmt, row);
             holds = range_ns(row->at);
-            if (table->kept)
-                kept_note_sample(table->kept, sqlite3_column_int64(stmt, 7), row);
+            if (table->cache)
+                cache_note_sample(table->cache, sqlite3_column_int64(stmt, 7), row);
         } else {
             struct trace_gap one = {.thread = thread};
             trace_read_gap(trace, table->maps, stmt, &one);
@@ -158,8 +158,8 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
             else
                 vector_push(trace->gaps, trace->gap_count, one);
             holds = trace_gap_holds(&one);
-            if (table->kept)
-                kept_note_gap(table->kept, sqlite3_column_int64(stmt, 24), &one);
+            if (table->cache)
+                cache_note_gap(table->cache, sqlite3_column_int64(stmt, 24), &one);
         }
         if (!holds) {
             table->rc = store_damaged(table->store, &table->err, "the time of a gap or of a sample is out of range");
@@ -231,13 +231,13 @@ static sqlite3 *trace_connect(struct store *store)
 }
 
 // Of a look: what came since the one before.
-static int trace_load_kept(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+static int trace_load_cached(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
 {
-    struct stalls_kept *kept = trace->kept;
-    kept_begin(kept, store, trace);
-    struct trace_table gaps = {.trace = &kept->rows, .kept = kept, .store = store, .row_before = kept->gap_row};
+    struct stalls_cache *cache = trace->cache;
+    cache_begin(cache, store, trace);
+    struct trace_table gaps = {.trace = &cache->rows, .cache = cache, .store = store, .row_before = cache->gap_row};
     struct trace_table samples = {
-        .trace = &kept->rows, .kept = kept, .store = store, .samples = true, .row_before = kept->sample_row};
+        .trace = &cache->rows, .cache = cache, .store = store, .samples = true, .row_before = cache->sample_row};
     if (!gaps.row_before)
         gaps.row_before = trace_row_before(store, "gap", "in_ns", trace->from_ns);
     if (!samples.row_before)
@@ -246,10 +246,10 @@ static int trace_load_kept(struct trace *trace, struct store *store, const struc
     trace_table_read(&samples);
     const struct trace_table *failed = gaps.rc ? &gaps : &samples;
     if (failed->rc) {
-        kept_clear(kept);
+        cache_clear(cache);
         return error_set(err, failed->rc, "%s", failed->err.text);
     }
-    kept_place(kept, maps, trace);
+    cache_place(cache, maps, trace);
     return 0;
 }
 
@@ -257,8 +257,8 @@ int trace_load_big(struct trace *trace, struct store *store, const struct trace_
                    struct error *err)
 {
     vector_push(trace->texts, trace->text_count, "");
-    if (trace->kept)
-        return trace_load_kept(trace, store, maps, err);
+    if (trace->cache)
+        return trace_load_cached(trace, store, maps, err);
     struct trace_table gaps = {
         .trace = trace, .maps = maps, .store = store, .db = trace->from_ns == INT64_MIN ? trace_connect(store) : NULL};
     struct trace_table samples = {.trace = trace,

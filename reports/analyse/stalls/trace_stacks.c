@@ -8,7 +8,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/kept.h"
+#include "reports/analyse/stalls/live_cache.h"
 
 enum {
     STACKS_SKIP_MAX = 32 // rows in a row that nobody needs: a new search costs as much
@@ -161,17 +161,17 @@ static void stack_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
                *text = (const char *)sqlite3_column_text(stmt, 2); // NULL in a damaged file
     struct trace_stack *row = stack_begin(stacks, id, kind ? *kind : 0);
     stack_parse(stacks, row, text ? text : "");
-    if (trace->kept && row->count)
-        kept_stack_add(&trace->kept->names, id, kind ? *kind : 0, trace->stack_frames + row->first, row->count);
+    if (trace->cache && row->count)
+        cache_stack_add(&trace->cache->names, id, kind ? *kind : 0, trace->stack_frames + row->first, row->count);
 }
 
 // Those that a look before has read.
 static void stacks_take(struct stacks *stacks)
 {
     struct trace *trace = stacks->trace;
-    const struct kept_names *names = &trace->kept->names;
+    const struct cache_names *names = &trace->cache->names;
     for (uint32_t id = used_next(&stacks->used, 1); id; id = used_next(&stacks->used, (int64_t)id + 1)) {
-        const struct kept_stack *kept = kept_stack_of(names, id);
+        const struct cache_stack *kept = cache_stack_of(names, id);
         if (!kept)
             continue;
         struct trace_stack *row = stack_begin(stacks, id, kept->kind);
@@ -197,15 +197,15 @@ static void frame_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
     struct trace *trace = stacks->trace;
     const char *name = (const char *)sqlite3_column_text(stmt, 1); // NULL in a damaged file
     frame_add(stacks, id, name ? name : "[unknown]", (const char *)sqlite3_column_text(stmt, 2), sqlite3_column_int(stmt, 3));
-    if (trace->kept)
-        kept_frame_add(&trace->kept->names, id, &trace->frames[trace->frame_count - 1]);
+    if (trace->cache)
+        cache_frame_add(&trace->cache->names, id, &trace->frames[trace->frame_count - 1]);
 }
 
 static void frames_take(struct stacks *stacks)
 {
-    const struct kept_names *names = &stacks->trace->kept->names;
+    const struct cache_names *names = &stacks->trace->cache->names;
     for (uint32_t id = used_next(&stacks->used_frames, 1); id; id = used_next(&stacks->used_frames, (int64_t)id + 1)) {
-        const struct kept_frame *kept = kept_frame_of(names, id);
+        const struct cache_frame *kept = cache_frame_of(names, id);
         if (!kept)
             continue;
         frame_add(stacks, id, kept->name, kept->module, kept->line);
@@ -217,9 +217,9 @@ static void frames_take(struct stacks *stacks)
 static void frames_share_marks(struct stacks *stacks, struct marks *of_frames, bool take)
 {
     struct trace *trace = stacks->trace;
-    for (uint32_t id = 1; trace->kept && id <= stacks->used_frames.max; id++) {
+    for (uint32_t id = 1; trace->cache && id <= stacks->used_frames.max; id++) {
         uint32_t at = stacks->frame_index[id];
-        struct kept_frame *kept = at ? kept_frame_of(&trace->kept->names, id) : NULL;
+        struct cache_frame *kept = at ? cache_frame_of(&trace->cache->names, id) : NULL;
         if (!kept)
             continue;
         if (take) {
@@ -287,13 +287,13 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct error *er
     vector_push(trace->stacks, trace->stack_count, (struct trace_stack){0});
     stacks_visit(&stacks, stack_use);
     stacks.index = xcalloc((size_t)stacks.used.max + 1, sizeof *stacks.index);
-    if (trace->kept)
+    if (trace->cache)
         stacks_take(&stacks);
     int rc = used_read(store, "SELECT id, kind, frames FROM stack WHERE id >= ? ORDER BY id",
                        &stacks.used, &stacks, stack_read, err);
     stacks.frame_index =
         xcalloc((size_t)stacks.used_frames.max + 1, sizeof *stacks.frame_index);
-    if (!rc && trace->kept)
+    if (!rc && trace->cache)
         frames_take(&stacks);
     if (!rc)
         rc = used_read(store,
@@ -302,8 +302,8 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct error *er
                        &stacks.used_frames, &stacks, frame_read, err);
     if (!rc)
         stacks_finish(&stacks);
-    if (trace->kept)
-        kept_names_trim(&trace->kept->names);
+    if (trace->cache)
+        cache_names_trim(&trace->cache->names);
     free(stacks.used.bits);
     free(stacks.used_frames.bits);
     free(stacks.kinds);

@@ -5,7 +5,7 @@
 #ifndef UPGATE_STALLS_WHAT_IF_H
 #define UPGATE_STALLS_WHAT_IF_H
 
-#include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/ranks/ranks.h"
 
 // lost: events were dropped while recording. In ret nothing is known where nothing can be asked: one rank, ranks that were not
 // recorded, no steps, no collectives. Strings are the trace's.

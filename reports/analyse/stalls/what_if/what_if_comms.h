@@ -4,7 +4,7 @@
 #define UPGATE_STALLS_WHAT_IF_COMMS_H
 
 #include "reports/analyse/replay/replay.h"
-#include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/ranks/ranks.h"
 
 // The steps of the rank that told most of them, but for the first one, in which programs warm up.
 struct what_if_steps {

@@ -14,7 +14,7 @@
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/ranks/ranks.h"
 
 // Student's t with 23 degrees of freedom exceeds 4 with probability 0.0003: of 8 ranks one is named by chance in 420 clean recordings.
 static const double late_errors = 4;

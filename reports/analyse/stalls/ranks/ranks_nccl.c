@@ -3,7 +3,7 @@
 // they have no numbers. Where every communicator is of all ranks, who comes last to a collective is late. Where they are of some, or ranks send to
 // each other, they hand on each other's lateness: ranks_work.c tells whose it was. What one side of a communication has no record of, as it was
 // lost, is taken to have held that rank up as long as what it has one of.
-#include "reports/analyse/stalls/ranks_find.h"
+#include "reports/analyse/stalls/ranks/ranks_find.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
-#include "reports/analyse/stalls/late_why.h"
+#include "reports/analyse/stalls/ranks/late_why.h"
 
 // Who waits in a collective has no cause of its own for that, also where its chain leads to what holds the late rank up.
 static bool why_counts(const struct trace *trace, const struct part *part)

@@ -8,7 +8,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
-#include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/ranks/ranks.h"
 
 // "rank 1", or "process 4121" where the rank is not known.
 static const char *late_name(const struct ranks *ranks, uint32_t row)

@@ -4,7 +4,7 @@
 // (late_ranks.c). Here are the times in which a rank communicates and has nothing else to do, and of the others' waits those that are its doing: in
 // which it works. While it waits, it is the doing of whom it waits for, and so on. Where that leads into a transfer, or to somebody who was not
 // recorded, it is nobody's.
-#include "reports/analyse/stalls/ranks_find.h"
+#include "reports/analyse/stalls/ranks/ranks_find.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,54 +2,54 @@
 // What one look at a recording that goes on has read, for the next one: a window of ten seconds that is looked at every two has eight
 // tenths of its rows in common with the one before. Rows stay as they were written, but for the waits that go on: each second these are
 // written anew, behind all others. One owner thread.
-#ifndef UPGATE_STALLS_KEPT_H
-#define UPGATE_STALLS_KEPT_H
+#ifndef UPGATE_STALLS_LIVE_CACHE_H
+#define UPGATE_STALLS_LIVE_CACHE_H
 
 #include "common/containers/map.h"
 #include "reports/analyse/stalls/trace.h"
 
 // Stacks by their numbers, and their frames. Whose names come later is not among them: it has one frame until then, or none.
-struct kept_stack {
+struct cache_stack {
     uint32_t first, count; // in frame_ids
     char kind;
 };
-struct kept_frame {
+struct cache_frame {
     const char *name, *module;
     int32_t line;
     char kind; // as trace_frame; 0: not yet
     struct marks marks; // as that kind
 };
-struct kept_names {
+struct cache_names {
     struct map stack_at, frame_at;
-    struct kept_stack *stacks;
+    struct cache_stack *stacks;
     uint32_t *frame_ids;
-    struct kept_frame *frames;
+    struct cache_frame *frames;
     size_t stack_count, frame_id_count, frame_count;
     struct arena *arena;
 };
 
-struct stalls_kept {
+struct stalls_cache {
     struct trace rows; // gaps, shorts and samples with ids in place of threads, and texts; nothing else
     size_t gap_count, short_count; // of them, those that stay
     int64_t gap_row, gap_in;       // of the last one that stays; row 0: none is there
     int64_t sample_row, sample_at;
     bool waits; // one that goes on has been read: what stands from there on is read again
-    struct kept_names names;
+    struct cache_names names;
 };
 
 // Drops what does not belong to the trace's window, or all.
-void kept_begin(struct stalls_kept *kept, struct store *store, const struct trace *trace);
-// Behind each row that was read into kept->rows.
-void kept_note_gap(struct stalls_kept *kept, int64_t row, const struct trace_gap *gap);
-void kept_note_sample(struct stalls_kept *kept, int64_t row, const struct trace_sample *sample);
+void cache_begin(struct stalls_cache *cache, struct store *store, const struct trace *trace);
+// Behind each row that was read into cache->rows.
+void cache_note_gap(struct stalls_cache *cache, int64_t row, const struct trace_gap *gap);
+void cache_note_sample(struct stalls_cache *cache, int64_t row, const struct trace_sample *sample);
 // All rows that are there, into the trace; then drops those that are read again, or all where there are too many.
-void kept_place(struct stalls_kept *kept, const struct trace_maps *maps, struct trace *trace);
-void kept_clear(struct stalls_kept *kept); // but for names
+void cache_place(struct stalls_cache *cache, const struct trace_maps *maps, struct trace *trace);
+void cache_clear(struct stalls_cache *cache); // but for names
 
-const struct kept_stack *kept_stack_of(const struct kept_names *names, uint32_t id); // NULL: not there
-void kept_stack_add(struct kept_names *names, uint32_t id, char kind, const uint32_t *frame_ids, size_t count);
-struct kept_frame *kept_frame_of(const struct kept_names *names, uint32_t id); // NULL: not there
-void kept_frame_add(struct kept_names *names, uint32_t id, const struct trace_frame *frame);
-void kept_names_trim(struct kept_names *names); // forgets all where it is too much
+const struct cache_stack *cache_stack_of(const struct cache_names *names, uint32_t id); // NULL: not there
+void cache_stack_add(struct cache_names *names, uint32_t id, char kind, const uint32_t *frame_ids, size_t count);
+struct cache_frame *cache_frame_of(const struct cache_names *names, uint32_t id); // NULL: not there
+void cache_frame_add(struct cache_names *names, uint32_t id, const struct trace_frame *frame);
+void cache_names_trim(struct cache_names *names); // forgets all where it is too much
 
 #endif

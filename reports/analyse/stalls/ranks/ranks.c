@@ -3,7 +3,7 @@
 // waits of two ranks that overlap, and end next to each other, are of the same one. Who does not wait at all, while another does,
 // comes last; as waits below the threshold are not recorded, it may have come that much before the other's end. Of a job that waits in sends and
 // receives that does not hold: see ranks_work.c. What NCCL told is in ranks_nccl.c.
-#include "reports/analyse/stalls/ranks_find.h"
+#include "reports/analyse/stalls/ranks/ranks_find.h"
 
 #include <stdlib.h>
 #include <string.h>

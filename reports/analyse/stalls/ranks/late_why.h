@@ -3,7 +3,7 @@
 #ifndef UPGATE_STALLS_LATE_WHY_H
 #define UPGATE_STALLS_LATE_WHY_H
 
-#include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/ranks/ranks.h"
 
 struct why_sum {
     double late, others;

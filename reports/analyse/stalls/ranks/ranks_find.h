@@ -3,7 +3,7 @@
 #ifndef UPGATE_STALLS_RANKS_FIND_H
 #define UPGATE_STALLS_RANKS_FIND_H
 
-#include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/ranks/ranks.h"
 
 enum { RANKS_SEND_SHARE = 100 }; // of the window in sends and receives, one in so many: as much as a late rank must cost. Less makes no pipeline
 

@@ -8,7 +8,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/names/names.h"
-#include "reports/analyse/stalls/late_why.h"
+#include "reports/analyse/stalls/ranks/late_why.h"
 
 // ---- functions ----
 

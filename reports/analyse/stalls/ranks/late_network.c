@@ -12,7 +12,7 @@
 #include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/ranks.h"
+#include "reports/analyse/stalls/ranks/ranks.h"
 
 enum {
     NETWORK_ROW_NS = 500000000, // of table connection: shorter blocks would be parts of one row, and alike
