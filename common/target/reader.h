@@ -34,7 +34,7 @@ struct target_question {
     uint64_t begin, end;
     dev_t device; // 0: not known
     ino_t inode;
-    uint64_t offset;
+    uint64_t offset; // TARGET_CONVERSE: how many bytes of `path` are sent
     size_t len; // at most TARGET_READ_MAX
     char proc[256], path[TARGET_PATH_MAX];
 };

@@ -4,7 +4,6 @@
 #include "tracer/record/sockets.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,18 +19,15 @@
 #include "common/strings.h"
 #include "common/target/file.h"
 #include "tracer/record/sock_diag.h"
+#include "tracer/record/sock_pairs.h"
 
 enum {
     SOCKETS_SPACES_MAX = 16,
-    SOCKETS_ENDS_MAX = 16384, // of connections in all of them: 2 MB, and 10 ms for a list
     SOCKETS_LINKS_MAX = 1024,
-    SOCKETS_PROCESSES_MAX = 4096,
-    SOCKETS_OWNERS_MAX = 65536,
-    SOCKETS_READS_MAX = 8192,       // descriptors looked at for their owner at once: 10 ms
     SOCKETS_BUFFER_BYTES = 1 << 16, // what target_file_converse() gives at most
     SOCKETS_BATCH = 30,             // questions at one go, of ten links: the kernel holds some 2 KiB for an answer, and 208 KiB for a socket
     SOCKETS_ASKS = 3,               // of a look at a link: the first end, the second, the first again
-    SOCKETS_DRAIN_MAX = 128,        // answers of some 130 bytes, half a buffer at a time: twice what SOCKETS_ENDS_MAX is
+    SOCKETS_DRAIN_MAX = 128,        // answers of some 130 bytes, half a buffer at a time: twice what PAIRS_ENDS_MAX is
     SOCKETS_SEARCH_NS = 1000000000,
     SOCKETS_LOOK_NS = 10000000, // in each round of the recorder, but not where rounds follow each other at once
     SOCKETS_ROW_NS = 500000000,
@@ -47,18 +43,6 @@ struct sockets_space { // a network namespace
     int fd; // -1: it cannot be asked
 };
 
-struct sockets_process {
-    uint64_t start_ns;
-    uint32_t tgid, row;
-};
-
-struct sockets_end {
-    struct sock_diag_socket socket;
-    uint32_t space;
-    uint32_t process; // row; 0: none of the target's
-    uint32_t mate;    // of ends, the other one; MAP_NONE
-};
-
 struct sockets_flow { // one way, and since the last row
     uint64_t received, received_before, retransmits, retransmits_before;
     uint32_t looks, underway;
@@ -66,7 +50,7 @@ struct sockets_flow { // one way, and since the last row
 };
 
 struct sockets_link {
-    struct sockets_end ends[2];
+    struct socket_end ends[2];
     struct sock_diag_socket told[SOCKETS_ASKS];
     bool answered[SOCKETS_ASKS];
     struct sockets_flow flows[2]; // from each end
@@ -83,13 +67,9 @@ struct sockets {
     struct writer *writer;
     struct tasks *tasks;
     struct sockets_space spaces[SOCKETS_SPACES_MAX];
-    struct sockets_process *processes; // of the target, in the order of their start
-    struct sockets_end *ends;
+    struct socket_pairs pairs;
     struct sockets_link *links;
-    size_t space_count, process_count, end_count, end_room, link_count, link_room;
-    uint64_t crowd;     // who the processes are, as one number
-    struct map names;   // of an end: its index
-    struct map owners;  // of the inode of an end that has a mate: the row of its process; 0: none of the target's
+    size_t space_count, link_count, link_room;
     struct map linked;  // of the inode of an end: its link
     uint32_t sequence;
     bool several;
@@ -144,7 +124,6 @@ struct sockets *sockets_new(struct writer *writer, struct tasks *tasks)
     sockets->writer = writer;
     sockets->tasks = tasks;
     sockets->budget = (struct budget){.divisor = SOCKETS_SHARE, .burst_ns = SOCKETS_BURST_NS};
-    sockets->processes = xcalloc(SOCKETS_PROCESSES_MAX, sizeof *sockets->processes);
     tasks_each_target(tasks, sockets_on_space, sockets);
     if (!sockets->space_count) // of a cgroup that is empty yet
         sockets_add_space(sockets, "/proc/thread-self/ns/net", true);
@@ -158,11 +137,8 @@ void sockets_free(struct sockets *sockets)
     for (size_t i = 0; i < sockets->space_count; i++)
         if (sockets->spaces[i].fd >= 0)
             close(sockets->spaces[i].fd);
-    free(sockets->processes);
-    free(sockets->ends);
+    pairs_free(&sockets->pairs);
     free(sockets->links);
-    map_free(&sockets->names);
-    map_free(&sockets->owners);
     map_free(&sockets->linked);
     free(sockets->missing);
     free(sockets);
@@ -212,150 +188,11 @@ static int sockets_list(struct sockets *sockets, uint32_t space, uint8_t family)
                 continue;
             if (answer.kind != SOCK_DIAG_SOCKET)
                 return answer.code;
-            if (sockets->end_count == SOCKETS_ENDS_MAX)
+            if (!pairs_add(&sockets->pairs, &answer.socket, space))
                 return -E2BIG;
-            sockets->ends = vector_reserve(sockets->ends, &sockets->end_room, sockets->end_count + 1, sizeof *sockets->ends);
-            sockets->ends[sockets->end_count++] = (struct sockets_end){.socket = answer.socket, .space = space, .mate = MAP_NONE};
         }
     }
     return len < 0 ? (int)len : -EAGAIN; // it has no end
-}
-
-// --- who is who -----------------------------------------------------------------------------------
-
-struct sockets_name {
-    uint8_t local[16], remote[16]; // of IPv4 as IPv6 spells it: one end may be a socket of the one, the other of the other
-    uint16_t local_port, remote_port;
-};
-_Static_assert(sizeof(struct sockets_name) == 36, "compared as bytes");
-
-static const uint8_t sockets_mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-static void sockets_address(uint8_t family, const void *words, uint8_t *out)
-{
-    if (family == AF_INET6) {
-        memcpy(out, words, 16);
-        return;
-    }
-    memcpy(out, sockets_mapped, sizeof sockets_mapped);
-    memcpy(out + sizeof sockets_mapped, words, 4);
-}
-
-// other: as the other end of the connection has it.
-static struct sockets_name sockets_name_of(const struct sock_diag_socket *end, bool other)
-{
-    struct sockets_name name;
-    sockets_address(end->family, other ? end->id.idiag_dst : end->id.idiag_src, name.local);
-    sockets_address(end->family, other ? end->id.idiag_src : end->id.idiag_dst, name.remote);
-    name.local_port = other ? end->id.idiag_dport : end->id.idiag_sport;
-    name.remote_port = other ? end->id.idiag_sport : end->id.idiag_dport;
-    return name;
-}
-
-static bool sockets_is_loopback(const uint8_t *address)
-{
-    static const uint8_t one[16] = {[15] = 1};
-    return memcmp(address, one, sizeof one) == 0 || (memcmp(address, sockets_mapped, sizeof sockets_mapped) == 0 && address[12] == 127);
-}
-
-// Each namespace has loopback addresses of its own.
-static uint32_t sockets_mate_of(const struct sockets *sockets, uint32_t index)
-{
-    const struct sockets_end *end = &sockets->ends[index];
-    struct sockets_name wanted = sockets_name_of(&end->socket, true);
-    bool inside = sockets_is_loopback(wanted.local);
-    uint64_t key = hash_bytes(0, &wanted, sizeof wanted);
-    uint32_t found = MAP_NONE;
-    size_t at = 0;
-    for (uint32_t i = map_first(&sockets->names, key, &at); i != MAP_NONE; i = map_next(&sockets->names, key, &at)) {
-        struct sockets_name name = sockets_name_of(&sockets->ends[i].socket, false);
-        if (i == index || memcmp(&name, &wanted, sizeof name) != 0)
-            continue;
-        if (sockets->ends[i].space == end->space)
-            return i;
-        if (!inside)
-            found = i;
-    }
-    return found;
-}
-
-static void sockets_find_mates(struct sockets *sockets)
-{
-    map_clear(&sockets->names);
-    for (uint32_t i = 0; i < sockets->end_count; i++) {
-        struct sockets_name name = sockets_name_of(&sockets->ends[i].socket, false);
-        map_add(&sockets->names, hash_bytes(0, &name, sizeof name), i);
-    }
-    for (uint32_t i = 0; i < sockets->end_count; i++)
-        sockets->ends[i].mate = sockets->ends[i].socket.inode ? sockets_mate_of(sockets, i) : MAP_NONE;
-}
-
-static void sockets_on_process(void *context, struct task_process *process)
-{
-    struct sockets *sockets = context;
-    if (process->id && sockets->process_count < SOCKETS_PROCESSES_MAX)
-        sockets->processes[sockets->process_count++] = (struct sockets_process){process->start_ns, process->tgid, process->id};
-}
-
-static int sockets_by_start(const void *left, const void *right)
-{
-    const struct sockets_process *a = left, *b = right;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
-}
-
-// True: they are others than last time.
-static bool sockets_take_processes(struct sockets *sockets)
-{
-    uint64_t before = sockets->crowd;
-    sockets->process_count = 0;
-    sockets->crowd = 0;
-    tasks_each_target(sockets->tasks, sockets_on_process, sockets);
-    qsort(sockets->processes, sockets->process_count, sizeof *sockets->processes, sockets_by_start);
-    for (size_t i = 0; i < sockets->process_count; i++)
-        sockets->crowd = hash_mix(sockets->crowd, sockets->processes[i].row);
-    sockets->several |= sockets->process_count > 1;
-    return sockets->crowd != before;
-}
-
-static void sockets_read_descriptors(struct sockets *sockets, const struct sockets_process *process, int *reads)
-{
-    char path[32], target[64];
-    snprintf(path, sizeof path, "/proc/%u/fd", process->tgid);
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && *reads < SOCKETS_READS_MAX && (entry = readdir(dir)); ++*reads) {
-        unsigned long inode = 0;
-        ssize_t len = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
-        target[len > 0 ? len : 0] = 0;
-        if (sscanf(target, "socket:[%lu]", &inode) == 1 && map_get(&sockets->owners, inode) == 0)
-            *map_put(&sockets->owners, inode) = process->row;
-    }
-    if (dir)
-        closedir(dir);
-}
-
-// Descriptors are read when somebody is new. Of several processes that have a socket the oldest made it: its children inherited it.
-static void sockets_find_owners(struct sockets *sockets, bool changed)
-{
-    bool unknown = false;
-    int reads = 0;
-    if (changed || sockets->owners.count > SOCKETS_OWNERS_MAX)
-        map_clear(&sockets->owners);
-    for (size_t i = 0; i < sockets->end_count; i++) {
-        const struct sockets_end *end = &sockets->ends[i];
-        if (end->mate == MAP_NONE || map_get(&sockets->owners, end->socket.inode) != MAP_NONE)
-            continue;
-        *map_put(&sockets->owners, end->socket.inode) = 0;
-        unknown = true;
-    }
-    for (size_t i = 0; unknown && i < sockets->process_count && reads < SOCKETS_READS_MAX; i++)
-        sockets_read_descriptors(sockets, &sockets->processes[i], &reads);
-    if (reads >= SOCKETS_READS_MAX) // of the youngest processes nothing is known
-        sockets_lack(sockets, "the target has too many descriptors", 0);
-    for (size_t i = 0; i < sockets->end_count; i++)
-        if (sockets->ends[i].mate != MAP_NONE)
-            sockets->ends[i].process = map_get(&sockets->owners, sockets->ends[i].socket.inode);
 }
 
 // --- rows -----------------------------------------------------------------------------------------
@@ -369,7 +206,7 @@ static void sockets_text(const struct sock_diag_socket *end, char *out, size_t s
 
 static void sockets_put_row(struct sockets *sockets, const struct sockets_link *link, int from, int64_t now_ns)
 {
-    const struct sockets_end *sender = &link->ends[from], *receiver = &link->ends[!from];
+    const struct socket_end *sender = &link->ends[from], *receiver = &link->ends[!from];
     const struct sockets_flow *flow = &link->flows[from];
     char sends[80], receives[80];
     sockets_text(&sender->socket, sends, sizeof sends);
@@ -415,12 +252,6 @@ static void sockets_write_all(struct sockets *sockets, int64_t now_ns, bool last
 
 // --- links ----------------------------------------------------------------------------------------
 
-static bool sockets_is_link(const struct sockets *sockets, uint32_t index)
-{
-    const struct sockets_end *end = &sockets->ends[index], *mate = end->mate == MAP_NONE ? NULL : &sockets->ends[end->mate];
-    return mate && end->mate > index && mate->mate == index && end->process && mate->process && end->process != mate->process;
-}
-
 static void sockets_keep_listed(struct sockets *sockets, int64_t now_ns)
 {
     size_t kept = 0;
@@ -442,10 +273,10 @@ static void sockets_make_links(struct sockets *sockets, int64_t now_ns)
         for (int k = 0; k < 2; k++)
             map_add(&sockets->linked, sockets->links[i].ends[k].socket.inode, i);
     }
-    for (uint32_t i = 0; i < sockets->end_count; i++) {
-        if (!sockets_is_link(sockets, i))
+    for (uint32_t i = 0; i < sockets->pairs.end_count; i++) {
+        if (!pairs_is_link(&sockets->pairs, i))
             continue;
-        const struct sockets_end *end = &sockets->ends[i], *mate = &sockets->ends[end->mate];
+        const struct socket_end *end = &sockets->pairs.ends[i], *mate = &sockets->pairs.ends[end->mate];
         uint32_t known = map_get(&sockets->linked, end->socket.inode);
         if (known != MAP_NONE && known == map_get(&sockets->linked, mate->socket.inode)) {
             sockets->links[known].listed = true;
@@ -468,26 +299,27 @@ static bool sockets_passes(int code)
 
 static void sockets_search(struct sockets *sockets, int64_t now_ns)
 {
-    bool changed = sockets_take_processes(sockets);
-    sockets->end_count = 0;
-    for (uint32_t i = 0; i < sockets->space_count && sockets->process_count > 1; i++) {
+    bool changed = pairs_take_processes(&sockets->pairs, sockets->tasks);
+    sockets->several |= sockets->pairs.process_count > 1;
+    sockets->pairs.end_count = 0;
+    for (uint32_t i = 0; i < sockets->space_count && sockets->pairs.process_count > 1; i++) {
         struct sockets_space *space = &sockets->spaces[i];
         int rc = space->fd < 0 ? 0 : sockets_list(sockets, i, AF_INET);
         int six = rc == 0 && space->fd >= 0 ? sockets_list(sockets, i, AF_INET6) : 0; // where there is none, IPv4 is enough
         rc = six == -E2BIG || sockets_passes(six) ? six : rc;
         if (sockets_passes(rc)) { // whom it has not told of is not gone
-            sockets->crowd = changed ? 0 : sockets->crowd;
+            sockets->pairs.crowd = changed ? 0 : sockets->pairs.crowd;
             return;
         }
         if (rc) {
             sockets_lack(sockets, rc == -E2BIG ? "there are too many" : "the kernel does not tell of them", rc == -E2BIG ? 0 : rc);
             close(space->fd);
             space->fd = -1;
-            sockets->end_count = 0; // none of a part of them
+            sockets->pairs.end_count = 0; // none of a part of them
         }
     }
-    sockets_find_mates(sockets);
-    sockets_find_owners(sockets, changed);
+    if (!pairs_find(&sockets->pairs, changed)) // of the youngest processes nothing is known
+        sockets_lack(sockets, "the target has too many descriptors", 0);
     sockets_make_links(sockets, now_ns);
 }
 
