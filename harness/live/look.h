@@ -21,7 +21,7 @@ struct look {
     int report_fd;                       // how the recorder ended: its struct error
     bool ended;                          // the recorder has, by itself
     struct store *store;                 // kept open: to read its schema is a third of a look. NULL: not yet
-    struct stalls_cache *cache;            // rows of the last look that the next one needs again; NULL: not yet
+    struct stalls_cache *cache;          // rows of the last look that the next one needs again; NULL: not yet
     struct stalls_tally *tally;          // of rows that were counted; NULL: not yet
     struct stalls *stalls;               // the last look; NULL: none yet
     struct stalls_recordings recordings; // of the last look

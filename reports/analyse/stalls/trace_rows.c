@@ -105,7 +105,7 @@ static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
 struct trace_table {
     struct trace *trace;
     const struct trace_maps *maps; // NULL: rows have ids
-    struct stalls_cache *cache;      // into whose rows is read; NULL: none
+    struct stalls_cache *cache;    // into whose rows is read; NULL: none
     struct store *store;
     sqlite3 *db; // NULL: the store's
     struct error err;
