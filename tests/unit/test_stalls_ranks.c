@@ -807,6 +807,71 @@ TEST(what_a_gpu_works_on_meanwhile_is_not_lost)
     story_close(&job.story);
 }
 
+// ---- a GPU that waits while its host has nothing more for it loses nothing ----
+
+enum { AHEAD_COPY = 10, AHEAD_KERNEL };            // rows of gpu_work
+enum { SYNC_NONE, SYNC_STREAM, SYNC_COPY, SYNC_QUEUE }; // what the host waits in
+
+static void job_called(struct job *job, int64_t work, double called, double returned, double at, double ms)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_op (start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation) VALUES (?, ?, ?, ?, ?, 1)",
+                         "iiiii", story_ns(at), (int64_t)(ms * 1e6), work, (int64_t)((at - called) * 1e6), (int64_t)((returned - called) * 1e6)), 0);
+}
+
+static void job_communicates(struct job *job, int rank, int sequence, double called, double begin, double end)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(job->story.store, &err,
+                         "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, sequence, "
+                         "function, count, bytes, channels, plugin_version) VALUES (?, ?, ?, ?, 77, ?, 2, ?, 'AllReduce', 1, 4, 1, 5)",
+                         "iiiiii", job->process[rank], story_ns(called), story_ns(begin), story_ns(end), (int64_t)rank, (int64_t)sequence), 0);
+}
+
+// Rank 0 comes to each collective 4 ms before rank 1, and its host waits `ms` of that for its GPU, in this way.
+static void job_ahead(struct job *job, int sync, double ms)
+{
+    struct error err = {0};
+    job_open(job, 2, 2);
+    job_gpus(job);
+    story_sql(&job->story, "INSERT INTO gpu_work (id, kind, stream_id) VALUES (10, 17, 1), (11, 0, 1)");
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, end = at + 13.2;
+        for (int rank = 0; rank < 2; rank++) {
+            job_called(job, 2 * rank + 1, at + 4 * rank, at + 4 * rank + 0.01, at + 4 * rank + 0.02, 2);
+            job_communicates(job, rank, i, at + 8 + 4 * rank, at + 9 + 4 * rank, end);
+        }
+        if (sync == SYNC_STREAM)
+            CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_sync (start_ns, dur_ns, process_id, kind, correlation) VALUES (?, ?, ?, 3, 1)",
+                                 "iii", story_ns(end + 0.1 - ms), (int64_t)(ms * 1e6), job->process[0]), 0);
+        if (sync == SYNC_COPY)
+            job_called(job, AHEAD_COPY, end + 0.1 - ms, end + 0.1, end, 0.05);
+        for (int k = 0; sync == SYNC_QUEUE && k < 40; k++) // of each the call waits for one that was called for 1,024 calls before
+            job_called(job, AHEAD_KERNEL, end + 0.1 - 26 * STEP_MS + k * ms / 40, end + 0.1 - 26 * STEP_MS + (k + 1) * ms / 40, end + 0.01 + 0.05 * k, 0.05);
+    }
+}
+
+TEST(a_rank_that_is_always_behind_by_as_much_holds_nobody_up)
+{
+    static const struct ahead {
+        int sync;
+        double ms, late_ms;
+    } cases[] = {{SYNC_NONE, 0, 0},     {SYNC_STREAM, 6, 4}, {SYNC_STREAM, 2, 1.8}, {SYNC_STREAM, 0.05, 0},
+                 {SYNC_COPY, 6, 4},     {SYNC_COPY, 0.05, 0}, {SYNC_QUEUE, 3, 2.8},    {SYNC_QUEUE, 0.05, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct job job;
+        job_ahead(&job, cases[i].sync, cases[i].ms);
+        story_analyse(&job.story);
+        const struct stall *late = story_find(&job.story, "straggler");
+        CHECK_INT(late != NULL, cases[i].late_ms > 0);
+        if (late) {
+            CHECK_INT(late->rank, 1);
+            CHECK_DBL((double)late->late_ns, cases[i].late_ms * 1e6, 0.15e6);
+        }
+        story_close(&job.story);
+    }
+}
+
 TEST(ranks_that_were_not_recorded_are_named_as_missing)
 {
     struct job job;

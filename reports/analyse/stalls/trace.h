@@ -148,7 +148,7 @@ struct trace_kernel { // of one process, over the recording
     uint32_t process;
 };
 
-struct trace_busy { // what the GPUs of a process did but for collectives, by begin
+struct trace_busy { // when the GPUs of a process had something else to do than to communicate, or, as trace_busy.c says, would not have had more
     struct trace_window *spans;
     size_t count;
 };
@@ -207,6 +207,9 @@ int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns,
                      struct trace **ret_trace, struct error *err);
 // Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
+// Pieces of [*begin, end) in which it is not busy, one a call; false: none is left. *at: trace_idle_from(busy, *begin) at first.
+size_t trace_idle_from(const struct trace_busy *busy, int64_t begin);
+bool trace_idle(const struct trace_busy *busy, size_t *at, int64_t *begin, int64_t end, struct trace_window *ret_piece);
 // Within what the clocks under two processes are known against each other: 0 on one node; -1: not known.
 int64_t trace_residual_ns(const struct trace *trace, uint32_t process, uint32_t other);
 const char *trace_host_of(const struct trace *trace, uint32_t process); // NULL: the machine that was recorded
@@ -248,6 +251,7 @@ void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
 struct trace_maps {
     struct trace_ids threads;
 };
+int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err); // after communications
 int trace_load_nodes(struct trace *trace, struct store *store, struct error *err); // before the processes
 uint32_t trace_node_at(const struct trace *trace, int64_t process_id);
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent);

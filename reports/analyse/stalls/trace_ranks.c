@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recording knows of the ranks of a job: who is which rank, what NCCL told, and when their GPUs were busy with something
-// else than a collective; and what went over the connections between processes.
+// What a recording knows of the ranks of a job: who is which rank, what NCCL told, and what went over the connections between processes.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/trace.h"
@@ -121,50 +119,6 @@ static int trace_load_nccl(struct trace *trace, struct store *store, const struc
             row->ranks = (int32_t)ranks;
         }
     }
-    return rc;
-}
-
-static void trace_add_kernel(struct trace *trace, struct map *map, uint32_t process, sqlite3_stmt *stmt, int64_t ns)
-{
-    uint32_t *at = map_put(map, (uint64_t)process << 32 | (uint32_t)sqlite3_column_int64(stmt, 3));
-    if (*at == MAP_NONE) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 4);
-        *at = (uint32_t)trace->kernel_count;
-        vector_push(trace->kernels, trace->kernel_count,
-                    ((struct trace_kernel){.name = arena_copy(trace->arena, name ? name : "?"), .process = process}));
-    }
-    int64_t *sum = &trace->kernels[*at].ns;
-    *sum += ns < TRACE_SUM_END - *sum ? ns : TRACE_SUM_END - *sum; // of a damaged store
-}
-
-// Where there are communications of NCCL on several ranks: all work of their GPUs but that of NCCL, next to each other as one.
-static int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
-{
-    enum { JOIN_NS = 5000 };
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT s.process_id, o.start_ns, o.dur_ns, coalesce(w.kernel_id, 0), k.name FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = "
-        "w.stream_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id WHERE k.name IS NULL OR k.name NOT LIKE '%nccl%'",
-        "");
-    if (!stmt)
-        return err ? err->code : -EIO;
-    struct map kernels = {0};
-    int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
-        uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
-        int64_t begin = sqlite3_column_int64(stmt, 1), ns = sqlite3_column_int64(stmt, 2), end;
-        if (process == TRACE_NONE || begin < 0 || ns <= 0 || __builtin_add_overflow(begin, ns, &end))
-            continue;
-        if (sqlite3_column_int64(stmt, 3))
-            trace_add_kernel(trace, &kernels, process, stmt, ns);
-        struct trace_busy *busy = &trace->busy[process];
-        struct trace_window *last = busy->count ? &busy->spans[busy->count - 1] : NULL;
-        if (last && begin - JOIN_NS <= last->end && begin >= last->begin)
-            last->end = end > last->end ? end : last->end;
-        else if (!last || begin > last->end) // rows are in order, but for few that came late: those are left out
-            vector_push(busy->spans, busy->count, ((struct trace_window){begin, end}));
-    }
-    map_free(&kernels);
     return rc;
 }
 

@@ -33,33 +33,11 @@ struct work_chain {
 
 // ---- what holds a rank up ----
 
-// The next piece of [*begin, end) that is in none of the spans; false: none is left. *at: of these, the first that may count.
-static bool work_idle(const struct trace_busy *busy, size_t *at, int64_t *begin, int64_t end, struct trace_window *ret_piece)
-{
-    for (; *at < busy->count && busy->spans[*at].begin < end && *begin < end; (*at)++) {
-        int64_t from = *begin;
-        const struct trace_window *span = &busy->spans[*at];
-        *begin = span->end > from ? span->end : from;
-        if (span->begin <= from)
-            continue;
-        *ret_piece = (struct trace_window){from, span->begin};
-        return true;
-    }
-    *ret_piece = (struct trace_window){*begin, end};
-    *begin = *begin < end ? end : *begin;
-    return ret_piece->begin < end;
-}
-
-static size_t work_idle_from(const struct trace_busy *busy, int64_t begin)
-{
-    return search_first(middle, busy->count, busy->spans[middle].end > begin);
-}
-
 void ranks_put_idle(struct ranks *ranks, const struct trace_busy *busy, int64_t begin, int64_t end, size_t waiter, size_t last)
 {
-    size_t at = work_idle_from(busy, begin);
+    size_t at = trace_idle_from(busy, begin);
     struct trace_window piece;
-    while (work_idle(busy, &at, &begin, end, &piece))
+    while (trace_idle(busy, &at, &begin, end, &piece))
         ranks_put_late(ranks, piece.begin, piece.end, waiter, last);
 }
 
@@ -72,9 +50,9 @@ static void work_hold(struct ranks *ranks, const struct ranks_wait *waits, size_
         int64_t begin = waits[i].begin, end = waits[i].end;
         for (i++; i < count && waits[i].begin <= end; i++)
             end = waits[i].end > end ? waits[i].end : end;
-        size_t at = work_idle_from(busy, begin);
+        size_t at = trace_idle_from(busy, begin);
         struct trace_window piece;
-        while (work_idle(busy, &at, &begin, end, &piece))
+        while (trace_idle(busy, &at, &begin, end, &piece))
             vector_push(ranks->held, ranks->held_count, piece);
     }
     row->held_count = ranks->held_count - row->held_first;
@@ -82,9 +60,9 @@ static void work_hold(struct ranks *ranks, const struct ranks_wait *waits, size_
 
 static void work_put(struct work_chain *chain, int64_t begin, int64_t end, uint32_t last, const struct trace_busy *busy)
 {
-    size_t at = work_idle_from(busy, begin);
+    size_t at = trace_idle_from(busy, begin);
     struct trace_window piece;
-    while (work_idle(busy, &at, &begin, end, &piece))
+    while (trace_idle(busy, &at, &begin, end, &piece))
         vector_push(chain->waits, chain->wait_count, (struct work_wait){piece.begin, piece.end, last});
 }
 

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the GPUs of the ranks of a job had something else to do than to communicate. A GPU that waits in a communication loses nothing as long as
+// its host has given it nothing more to do: were the others in time, it would wait for its host instead. Of two ranks whose hosts are as
+// fast, one can be ahead of the other by the same time in each step, and its GPU waits for the other's in each, at no cost. So a wait costs only
+// as much as the host waits for the GPU behind it, in a synchronisation, in a copy, or for a place in a full queue; the rest of it is busy
+// here, its begin first.
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/containers/map.h"
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
+#include "common/strings.h"
+#include "reports/analyse/stalls/trace.h"
+
+enum {
+    BUSY_JOIN_NS = 5000,
+    // Operations that a process can have given to its GPU before a call that gives one more waits. On an H100, CUDA 13.0, calls took 9 us in the
+    // mean with up to this many on their way, and 27 to 46 us with more.
+    BUSY_QUEUE = 1024
+};
+
+struct busy_wait { // of a GPU in a communication, with nothing else to do
+    int64_t begin, end;
+    int64_t open; // of it, what its host has not waited for yet
+    int64_t paid; // what it has
+};
+
+struct busy_host { // of a process
+    struct trace_window *waits; // of the host for the GPU
+    size_t wait_count;
+    size_t ops, called;  // of all, and of those whose call is known
+    int64_t *ends;       // [BUSY_QUEUE] of the last operations
+    int64_t *ahead;      // of each span of trace_busy, how long before it the host had called for it
+    size_t ahead_count;
+    struct trace_window *comms; // of kernels that communicate
+    size_t comm_count;
+};
+
+struct busy_find {
+    struct trace *trace;
+    struct busy_host *hosts; // of each process
+};
+
+// ---- what there is ----
+
+static void busy_add_kernel(struct trace *trace, struct map *map, uint32_t process, sqlite3_stmt *stmt, int64_t ns)
+{
+    uint32_t *at = map_put(map, (uint64_t)process << 32 | (uint32_t)sqlite3_column_int64(stmt, 3));
+    if (*at == MAP_NONE) {
+        const char *name = (const char *)sqlite3_column_text(stmt, 4);
+        *at = (uint32_t)trace->kernel_count;
+        vector_push(trace->kernels, trace->kernel_count,
+                    ((struct trace_kernel){.name = arena_copy(trace->arena, name ? name : "?"), .process = process}));
+    }
+    int64_t *sum = &trace->kernels[*at].ns;
+    *sum += ns < TRACE_SUM_END - *sum ? ns : TRACE_SUM_END - *sum; // of a damaged store
+}
+
+static void busy_put_wait(struct busy_host *host, int64_t begin, int64_t end)
+{
+    if (begin >= 0 && begin < end)
+        vector_push(host->waits, host->wait_count, ((struct trace_window){begin, end}));
+}
+
+// Did the host wait in the call? For the end of a copy, or for a place in the queue.
+static void busy_call(struct busy_host *host, sqlite3_stmt *stmt, int64_t begin, int64_t end)
+{
+    int64_t called, returned, *before;
+    if (!host->ends)
+        host->ends = xcalloc(BUSY_QUEUE, sizeof *host->ends);
+    before = &host->ends[host->ops++ % BUSY_QUEUE];
+    if (sqlite3_column_type(stmt, 5) != SQLITE_NULL && !__builtin_sub_overflow(begin, sqlite3_column_int64(stmt, 5), &called) &&
+        !__builtin_add_overflow(called, sqlite3_column_int64(stmt, 6), &returned)) {
+        host->called++;
+        if (*before > called || (sqlite3_column_int(stmt, 7) && returned >= end))
+            busy_put_wait(host, called, returned);
+    }
+    *before = end;
+}
+
+static void busy_add(struct busy_host *host, struct trace_busy *busy, sqlite3_stmt *stmt, int64_t begin, int64_t end)
+{
+    struct trace_window *last = busy->count ? &busy->spans[busy->count - 1] : NULL;
+    if (last && begin - BUSY_JOIN_NS <= last->end && begin >= last->begin) {
+        last->end = end > last->end ? end : last->end;
+    } else if (!last || begin > last->end) { // rows are in order, but for few that came late: those are left out
+        vector_push(busy->spans, busy->count, ((struct trace_window){begin, end}));
+        vector_push(host->ahead, host->ahead_count, sqlite3_column_type(stmt, 5) == SQLITE_NULL ? INT64_MAX : sqlite3_column_int64(stmt, 5));
+    }
+}
+
+static int busy_load_ops(struct busy_find *find, struct store *store, const struct trace_ids *processes, struct error *err)
+{
+    struct trace *trace = find->trace;
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT s.process_id, o.start_ns, o.dur_ns, coalesce(w.kernel_id, 0), k.name, o.call_ns, coalesce(o.call_dur_ns, 0) AS call_dur_ns, w.kind >= 16, "
+        "coalesce(k.name LIKE '%nccl%', 0) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id LEFT JOIN "
+        "gpu_kernel k ON k.id = w.kernel_id",
+        "");
+    if (!stmt)
+        return err ? err->code : -EIO;
+    struct map kernels = {0};
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
+        int64_t begin = sqlite3_column_int64(stmt, 1), ns = sqlite3_column_int64(stmt, 2), end;
+        if (process == TRACE_NONE || begin < 0 || ns <= 0 || __builtin_add_overflow(begin, ns, &end))
+            continue;
+        busy_call(&find->hosts[process], stmt, begin, end);
+        if (sqlite3_column_int(stmt, 8))
+            continue;
+        if (sqlite3_column_int64(stmt, 3))
+            busy_add_kernel(trace, &kernels, process, stmt, ns);
+        busy_add(&find->hosts[process], &trace->busy[process], stmt, begin, end);
+    }
+    map_free(&kernels);
+    return rc;
+}
+
+static int busy_load_syncs(struct busy_find *find, struct store *store, const struct trace_ids *processes, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT process_id, start_ns, dur_ns FROM gpu_sync WHERE kind <> 2", ""); // 2: a stream waits
+    if (!stmt)
+        return err ? err->code : -EIO;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
+        int64_t begin = sqlite3_column_int64(stmt, 1), end;
+        if (process != TRACE_NONE && !__builtin_add_overflow(begin, sqlite3_column_int64(stmt, 2), &end))
+            busy_put_wait(&find->hosts[process], begin, end);
+    }
+    return rc;
+}
+
+static void busy_comms(struct busy_find *find)
+{
+    const struct trace *trace = find->trace;
+    for (size_t i = 0; i < trace->nccl_count; i++)
+        if (trace->nccl[i].kernel_begin > 0 && trace->nccl[i].kernel_begin < trace->nccl[i].kernel_end)
+            vector_push(find->hosts[trace->nccl[i].process].comms, find->hosts[trace->nccl[i].process].comm_count,
+                        ((struct trace_window){trace->nccl[i].kernel_begin, trace->nccl[i].kernel_end}));
+    for (size_t i = 0; i < trace->send_count; i++)
+        if (trace->sends[i].kernel_begin > 0 && trace->sends[i].kernel_begin < trace->sends[i].kernel_end)
+            vector_push(find->hosts[trace->sends[i].process].comms, find->hosts[trace->sends[i].process].comm_count,
+                        ((struct trace_window){trace->sends[i].kernel_begin, trace->sends[i].kernel_end}));
+}
+
+// ---- what a wait costs ----
+
+static int busy_by_begin(const void *left, const void *right)
+{
+    const struct trace_window *a = left, *b = right;
+    return a->begin != b->begin ? (a->begin < b->begin ? -1 : 1) : (a->end > b->end) - (a->end < b->end);
+}
+
+// By begin, without overlaps.
+static size_t busy_join(struct trace_window *list, size_t count)
+{
+    size_t kept = 0;
+    if (count)
+        qsort(list, count, sizeof *list, busy_by_begin);
+    for (size_t i = 0; i < count; i++) {
+        if (kept && list[i].begin <= list[kept - 1].end)
+            list[kept - 1].end = list[i].end > list[kept - 1].end ? list[i].end : list[kept - 1].end;
+        else
+            list[kept++] = list[i];
+    }
+    return kept;
+}
+
+static struct busy_wait *busy_waits(const struct busy_host *host, const struct trace_busy *busy, size_t *ret_count)
+{
+    struct busy_wait *waits = NULL;
+    struct trace_window piece;
+    size_t count = 0;
+    for (size_t i = 0; i < host->comm_count; i++) {
+        int64_t begin = host->comms[i].begin, end = host->comms[i].end;
+        size_t at = trace_idle_from(busy, begin);
+        while (trace_idle(busy, &at, &begin, end, &piece))
+            vector_push(waits, count, ((struct busy_wait){.begin = piece.begin, .end = piece.end, .open = piece.end - piece.begin}));
+    }
+    *ret_count = count;
+    return waits;
+}
+
+// Those that are open, the last one on top.
+struct busy_stack {
+    struct busy_wait *waits;
+    size_t *open;
+    size_t bottom, top;
+    int64_t ns;
+};
+
+static void busy_push(struct busy_stack *stack, size_t wait)
+{
+    stack->open[stack->top++] = wait;
+    stack->ns += stack->waits[wait].open;
+}
+
+// The host has waited for the GPU for so long, until `at`: so much earlier would it have gone on.
+static void busy_pay(struct busy_stack *stack, int64_t at, int64_t ns)
+{
+    while (stack->top > stack->bottom && ns > 0) {
+        struct busy_wait *one = &stack->waits[stack->open[stack->top - 1]];
+        int64_t to_come = one->end > at ? one->end - at : 0, most = one->open > to_come ? one->open - to_come : 0, paid = ns < most ? ns : most;
+        one->open -= paid;
+        one->paid += paid;
+        stack->ns -= paid;
+        ns -= paid;
+        if (one->open > 0)
+            break;
+        stack->top--;
+    }
+}
+
+// The GPU had nothing to do, and the host called so long before: more than that no wait before can have held it up.
+static void busy_starve(struct busy_stack *stack, int64_t ahead)
+{
+    while (stack->top > stack->bottom && stack->ns > ahead) {
+        struct busy_wait *one = &stack->waits[stack->open[stack->bottom]];
+        int64_t gone = stack->ns - ahead < one->open ? stack->ns - ahead : one->open;
+        one->open -= gone;
+        stack->ns -= gone;
+        stack->bottom += one->open == 0;
+    }
+}
+
+static void busy_settle(const struct busy_host *host, const struct trace_busy *busy, struct busy_wait *waits, size_t count)
+{
+    struct busy_stack stack = {.waits = waits, .open = xcalloc(count + 1, sizeof *stack.open)};
+    size_t next = 0, comm = 0;
+    for (size_t wait = 0, span = 0; wait < host->wait_count || span < busy->count;) {
+        bool starves = wait == host->wait_count || (span < busy->count && busy->spans[span].begin < host->waits[wait].end);
+        int64_t at = starves ? busy->spans[span].begin : host->waits[wait].end;
+        while (next < count && waits[next].begin < at)
+            busy_push(&stack, next++);
+        while (comm < host->comm_count && host->comms[comm].end <= at)
+            comm++;
+        bool communicates = comm < host->comm_count && host->comms[comm].begin < at;
+        if (!starves)
+            busy_pay(&stack, at, at - host->waits[wait].begin);
+        else if (!communicates)
+            busy_starve(&stack, host->ahead[span] > 0 ? host->ahead[span] : 0);
+        starves ? span++ : wait++;
+    }
+    free(stack.open);
+}
+
+// What was not paid of them is busy.
+static void busy_hide(struct trace_busy *busy, const struct busy_wait *waits, size_t count)
+{
+    struct trace_window *both = xcalloc(busy->count + count + 1, sizeof *both);
+    size_t both_count = 0;
+    for (size_t i = 0; i < busy->count; i++)
+        both[both_count++] = busy->spans[i];
+    for (size_t i = 0; i < count; i++)
+        if (waits[i].end - waits[i].paid > waits[i].begin)
+            both[both_count++] = (struct trace_window){waits[i].begin, waits[i].end - waits[i].paid};
+    free(busy->spans);
+    busy->spans = both;
+    busy->count = busy_join(both, both_count);
+}
+
+static void busy_host_bound(struct busy_host *host, struct trace_busy *busy)
+{
+    size_t count;
+    if (!busy->count || host->called * 2 < host->ops)
+        return; // nobody knows when its host called
+    host->comm_count = busy_join(host->comms, host->comm_count);
+    host->wait_count = busy_join(host->waits, host->wait_count);
+    struct busy_wait *waits = busy_waits(host, busy, &count);
+    busy_settle(host, busy, waits, count);
+    busy_hide(busy, waits, count);
+    free(waits);
+}
+
+int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
+{
+    struct busy_find find = {.trace = trace, .hosts = xcalloc(trace->process_count + 1, sizeof *find.hosts)};
+    int rc = busy_load_ops(&find, store, processes, err);
+    if (!rc)
+        rc = busy_load_syncs(&find, store, processes, err);
+    if (!rc)
+        busy_comms(&find);
+    for (size_t i = 0; i < trace->process_count; i++) {
+        struct busy_host *host = &find.hosts[i];
+        if (!rc)
+            busy_host_bound(host, &trace->busy[i]);
+        free(host->waits);
+        free(host->ends);
+        free(host->ahead);
+        free(host->comms);
+    }
+    free(find.hosts);
+    return rc;
+}
+
+// ---- between ----
+
+size_t trace_idle_from(const struct trace_busy *busy, int64_t begin)
+{
+    return search_first(middle, busy->count, busy->spans[middle].end > begin);
+}
+
+bool trace_idle(const struct trace_busy *busy, size_t *at, int64_t *begin, int64_t end, struct trace_window *ret_piece)
+{
+    for (; *at < busy->count && busy->spans[*at].begin < end && *begin < end; (*at)++) {
+        int64_t from = *begin;
+        const struct trace_window *span = &busy->spans[*at];
+        *begin = span->end > from ? span->end : from;
+        if (span->begin <= from)
+            continue;
+        *ret_piece = (struct trace_window){from, span->begin};
+        return true;
+    }
+    *ret_piece = (struct trace_window){*begin, end};
+    *begin = *begin < end ? end : *begin;
+    return ret_piece->begin < end;
+}
