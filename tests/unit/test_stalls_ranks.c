@@ -856,8 +856,8 @@ TEST(a_rank_that_is_always_behind_by_as_much_holds_nobody_up)
     static const struct ahead {
         int sync;
         double ms, late_ms;
-    } cases[] = {{SYNC_NONE, 0, 0},     {SYNC_STREAM, 6, 4}, {SYNC_STREAM, 2, 1.8}, {SYNC_STREAM, 0.05, 0},
-                 {SYNC_COPY, 6, 4},     {SYNC_COPY, 0.05, 0}, {SYNC_QUEUE, 3, 2.8},    {SYNC_QUEUE, 0.05, 0}};
+    } cases[] = {{SYNC_NONE, 0, 0},     {SYNC_STREAM, 6, 4}, {SYNC_STREAM, 2, 2}, {SYNC_STREAM, 0.05, 0},
+                 {SYNC_COPY, 6, 4},     {SYNC_COPY, 0.05, 0}, {SYNC_QUEUE, 3, 3},    {SYNC_QUEUE, 0.05, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct job job;
         job_ahead(&job, cases[i].sync, cases[i].ms);

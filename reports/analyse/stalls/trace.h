@@ -148,9 +148,15 @@ struct trace_kernel { // of one process, over the recording
     uint32_t process;
 };
 
-struct trace_busy { // when the GPUs of a process had something else to do than to communicate, or, as trace_busy.c says, would not have had more
-    struct trace_window *spans;
-    size_t count;
+struct trace_block { // a host waited for its GPU, in a call
+    int64_t begin, end;
+    int64_t paid; // of that, what its GPU had waited for other ranks before
+};
+
+struct trace_busy { // of the GPUs of a process
+    struct trace_window *spans; // with something else to do than to communicate, or, as trace_busy.c says, with no more to do, by begin
+    struct trace_block *blocks; // by begin, without overlaps
+    size_t count, block_count;
 };
 
 struct stalls_cache;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // When the GPUs of the ranks of a job had something else to do than to communicate. A GPU that waits in a communication loses nothing as long as
 // its host has given it nothing more to do: were the others in time, it would wait for its host instead. Of two ranks whose hosts are as
-// fast, one can be ahead of the other by the same time in each step, and its GPU waits for the other's in each, at no cost. So a wait costs only
-// as much as the host waits for the GPU behind it, in a synchronisation, in a copy, or for a place in a full queue; the rest of it is busy
-// here, its begin first.
+// fast, one can be ahead of the other by the same time in each step, and its GPU waits for the other's in each, at no cost. So to wait for others costs
+// only as much as the host waits for the GPU behind it, in a synchronisation, in a copy, or for a place in a full queue; the rest of such a wait is busy
+// here, its begin first. What a collective takes when all have come is no such wait.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -20,26 +20,31 @@ enum {
     BUSY_QUEUE = 1024
 };
 
-struct busy_wait { // of a GPU in a communication, with nothing else to do
+struct busy_wait { // of a GPU for the others in a communication, with nothing else to do
     int64_t begin, end;
     int64_t open; // of it, what its host has not waited for yet
     int64_t paid; // what it has
 };
 
+struct busy_block { // a host waited for its GPU
+    int64_t begin, end, thread; // thread: its id in the store; 0: not known
+};
+
 struct busy_host { // of a process
-    struct trace_window *waits; // of the host for the GPU
-    size_t wait_count;
+    struct busy_block *blocks;
+    size_t block_count;
     size_t ops, called;  // of all, and of those whose call is known
     int64_t *ends;       // [BUSY_QUEUE] of the last operations
     int64_t *ahead;      // of each span of trace_busy, how long before it the host had called for it
     size_t ahead_count;
-    struct trace_window *comms; // of kernels that communicate
-    size_t comm_count;
+    struct trace_window *comms, *early; // of kernels that communicate; of these, until the last of the others had come
+    size_t comm_count, early_count;
 };
 
 struct busy_find {
     struct trace *trace;
     struct busy_host *hosts; // of each process
+    struct map launchers;    // ids of threads that started kernels
 };
 
 // ---- what there is ----
@@ -57,10 +62,10 @@ static void busy_add_kernel(struct trace *trace, struct map *map, uint32_t proce
     *sum += ns < TRACE_SUM_END - *sum ? ns : TRACE_SUM_END - *sum; // of a damaged store
 }
 
-static void busy_put_wait(struct busy_host *host, int64_t begin, int64_t end)
+static void busy_put_block(struct busy_host *host, int64_t begin, int64_t end, int64_t thread)
 {
     if (begin >= 0 && begin < end)
-        vector_push(host->waits, host->wait_count, ((struct trace_window){begin, end}));
+        vector_push(host->blocks, host->block_count, ((struct busy_block){begin, end, thread}));
 }
 
 // Did the host wait in the call? For the end of a copy, or for a place in the queue.
@@ -74,7 +79,7 @@ static void busy_call(struct busy_host *host, sqlite3_stmt *stmt, int64_t begin,
         !__builtin_add_overflow(called, sqlite3_column_int64(stmt, 6), &returned)) {
         host->called++;
         if (*before > called || (sqlite3_column_int(stmt, 7) && returned >= end))
-            busy_put_wait(host, called, returned);
+            busy_put_block(host, called, returned, sqlite3_column_int64(stmt, 9));
     }
     *before = end;
 }
@@ -96,7 +101,7 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT s.process_id, o.start_ns, o.dur_ns, coalesce(w.kernel_id, 0), k.name, o.call_ns, coalesce(o.call_dur_ns, 0) AS call_dur_ns, w.kind >= 16, "
-        "coalesce(k.name LIKE '%nccl%', 0) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id LEFT JOIN "
+        "coalesce(k.name LIKE '%nccl%', 0), coalesce(w.thread_id, 0) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id LEFT JOIN "
         "gpu_kernel k ON k.id = w.kernel_id",
         "");
     if (!stmt)
@@ -112,6 +117,8 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
         if (sqlite3_column_int(stmt, 8))
             continue;
         if (sqlite3_column_int64(stmt, 3))
+            *map_put(&find->launchers, (uint64_t)sqlite3_column_int64(stmt, 9)) = 1;
+        if (sqlite3_column_int64(stmt, 3))
             busy_add_kernel(trace, &kernels, process, stmt, ns);
         busy_add(&find->hosts[process], &trace->busy[process], stmt, begin, end);
     }
@@ -121,7 +128,7 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
 
 static int busy_load_syncs(struct busy_find *find, struct store *store, const struct trace_ids *processes, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT process_id, start_ns, dur_ns FROM gpu_sync WHERE kind <> 2", ""); // 2: a stream waits
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT process_id, start_ns, dur_ns, coalesce(thread_id, 0) FROM gpu_sync WHERE kind <> 2", ""); // 2: a stream waits
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
@@ -129,22 +136,46 @@ static int busy_load_syncs(struct busy_find *find, struct store *store, const st
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         int64_t begin = sqlite3_column_int64(stmt, 1), end;
         if (process != TRACE_NONE && !__builtin_add_overflow(begin, sqlite3_column_int64(stmt, 2), &end))
-            busy_put_wait(&find->hosts[process], begin, end);
+            busy_put_block(&find->hosts[process], begin, end, sqlite3_column_int64(stmt, 3));
     }
     return rc;
+}
+
+static void busy_put_comm(struct busy_host *host, int64_t begin, int64_t last, int64_t end)
+{
+    if (begin <= 0 || begin >= end)
+        return;
+    vector_push(host->comms, host->comm_count, ((struct trace_window){begin, end}));
+    if (last > begin)
+        vector_push(host->early, host->early_count, ((struct trace_window){begin, last < end ? last : end}));
+}
+
+static int busy_by_collective(const void *left, const void *right)
+{
+    const struct trace_nccl *a = *(const struct trace_nccl *const *)left, *b = *(const struct trace_nccl *const *)right;
+    if (a->communicator != b->communicator)
+        return a->communicator < b->communicator ? -1 : 1;
+    return (a->sequence > b->sequence) - (a->sequence < b->sequence);
 }
 
 static void busy_comms(struct busy_find *find)
 {
     const struct trace *trace = find->trace;
+    const struct trace_nccl **list = xcalloc(trace->nccl_count + 1, sizeof *list);
     for (size_t i = 0; i < trace->nccl_count; i++)
-        if (trace->nccl[i].kernel_begin > 0 && trace->nccl[i].kernel_begin < trace->nccl[i].kernel_end)
-            vector_push(find->hosts[trace->nccl[i].process].comms, find->hosts[trace->nccl[i].process].comm_count,
-                        ((struct trace_window){trace->nccl[i].kernel_begin, trace->nccl[i].kernel_end}));
+        list[i] = &trace->nccl[i];
+    if (trace->nccl_count)
+        qsort(list, trace->nccl_count, sizeof *list, busy_by_collective);
+    for (size_t first = 0, end; first < trace->nccl_count; first = end) {
+        int64_t last = 0;
+        for (end = first; end < trace->nccl_count && !busy_by_collective(&list[first], &list[end]); end++)
+            last = list[end]->kernel_begin > last ? list[end]->kernel_begin : last;
+        for (size_t i = first; i < end; i++)
+            busy_put_comm(&find->hosts[list[i]->process], list[i]->kernel_begin, last, list[i]->kernel_end);
+    }
+    free(list);
     for (size_t i = 0; i < trace->send_count; i++)
-        if (trace->sends[i].kernel_begin > 0 && trace->sends[i].kernel_begin < trace->sends[i].kernel_end)
-            vector_push(find->hosts[trace->sends[i].process].comms, find->hosts[trace->sends[i].process].comm_count,
-                        ((struct trace_window){trace->sends[i].kernel_begin, trace->sends[i].kernel_end}));
+        busy_put_comm(&find->hosts[trace->sends[i].process], trace->sends[i].kernel_begin, INT64_MAX, trace->sends[i].kernel_end);
 }
 
 // ---- what a wait costs ----
@@ -170,13 +201,31 @@ static size_t busy_join(struct trace_window *list, size_t count)
     return kept;
 }
 
+// Of threads that start kernels: one that only copies, and waits for that, goes on ahead of the others.
+static void busy_blocks(const struct busy_find *find, const struct busy_host *host, struct trace_busy *busy)
+{
+    struct trace_window *windows = xcalloc(host->block_count + 1, sizeof *windows);
+    size_t count = 0;
+    for (size_t i = 0; i < host->block_count; i++) {
+        const struct busy_block *one = &host->blocks[i];
+        if (!one->thread || map_get(&find->launchers, (uint64_t)one->thread) != MAP_NONE)
+            windows[count++] = (struct trace_window){one->begin, one->end};
+    }
+    count = busy_join(windows, count);
+    busy->blocks = xcalloc(count + 1, sizeof *busy->blocks);
+    busy->block_count = count;
+    for (size_t i = 0; i < count; i++)
+        busy->blocks[i] = (struct trace_block){.begin = windows[i].begin, .end = windows[i].end};
+    free(windows);
+}
+
 static struct busy_wait *busy_waits(const struct busy_host *host, const struct trace_busy *busy, size_t *ret_count)
 {
     struct busy_wait *waits = NULL;
     struct trace_window piece;
     size_t count = 0;
-    for (size_t i = 0; i < host->comm_count; i++) {
-        int64_t begin = host->comms[i].begin, end = host->comms[i].end;
+    for (size_t i = 0; i < host->early_count; i++) {
+        int64_t begin = host->early[i].begin, end = host->early[i].end;
         size_t at = trace_idle_from(busy, begin);
         while (trace_idle(busy, &at, &begin, end, &piece))
             vector_push(waits, count, ((struct busy_wait){.begin = piece.begin, .end = piece.end, .open = piece.end - piece.begin}));
@@ -199,14 +248,16 @@ static void busy_push(struct busy_stack *stack, size_t wait)
     stack->ns += stack->waits[wait].open;
 }
 
-// The host has waited for the GPU for so long, until `at`: so much earlier would it have gone on.
-static void busy_pay(struct busy_stack *stack, int64_t at, int64_t ns)
+// By as much as the host waited for its GPU it would have gone on earlier.
+static void busy_pay(struct busy_stack *stack, struct trace_block *block)
 {
+    int64_t at = block->end, ns = block->end - block->begin;
     while (stack->top > stack->bottom && ns > 0) {
         struct busy_wait *one = &stack->waits[stack->open[stack->top - 1]];
         int64_t to_come = one->end > at ? one->end - at : 0, most = one->open > to_come ? one->open - to_come : 0, paid = ns < most ? ns : most;
         one->open -= paid;
         one->paid += paid;
+        block->paid += paid;
         stack->ns -= paid;
         ns -= paid;
         if (one->open > 0)
@@ -227,23 +278,23 @@ static void busy_starve(struct busy_stack *stack, int64_t ahead)
     }
 }
 
-static void busy_settle(const struct busy_host *host, const struct trace_busy *busy, struct busy_wait *waits, size_t count)
+static void busy_settle(const struct busy_host *host, struct trace_busy *busy, struct busy_wait *waits, size_t count)
 {
     struct busy_stack stack = {.waits = waits, .open = xcalloc(count + 1, sizeof *stack.open)};
     size_t next = 0, comm = 0;
-    for (size_t wait = 0, span = 0; wait < host->wait_count || span < busy->count;) {
-        bool starves = wait == host->wait_count || (span < busy->count && busy->spans[span].begin < host->waits[wait].end);
-        int64_t at = starves ? busy->spans[span].begin : host->waits[wait].end;
+    for (size_t block = 0, span = 0; block < busy->block_count || span < busy->count;) {
+        bool starves = block == busy->block_count || (span < busy->count && busy->spans[span].begin < busy->blocks[block].end);
+        int64_t at = starves ? busy->spans[span].begin : busy->blocks[block].end;
         while (next < count && waits[next].begin < at)
             busy_push(&stack, next++);
         while (comm < host->comm_count && host->comms[comm].end <= at)
             comm++;
         bool communicates = comm < host->comm_count && host->comms[comm].begin < at;
         if (!starves)
-            busy_pay(&stack, at, at - host->waits[wait].begin);
+            busy_pay(&stack, &busy->blocks[block]);
         else if (!communicates)
             busy_starve(&stack, host->ahead[span] > 0 ? host->ahead[span] : 0);
-        starves ? span++ : wait++;
+        starves ? span++ : block++;
     }
     free(stack.open);
 }
@@ -263,13 +314,14 @@ static void busy_hide(struct trace_busy *busy, const struct busy_wait *waits, si
     busy->count = busy_join(both, both_count);
 }
 
-static void busy_host_bound(struct busy_host *host, struct trace_busy *busy)
+static void busy_host_bound(const struct busy_find *find, struct busy_host *host, struct trace_busy *busy)
 {
     size_t count;
     if (!busy->count || host->called * 2 < host->ops)
         return; // nobody knows when its host called
     host->comm_count = busy_join(host->comms, host->comm_count);
-    host->wait_count = busy_join(host->waits, host->wait_count);
+    host->early_count = busy_join(host->early, host->early_count);
+    busy_blocks(find, host, busy);
     struct busy_wait *waits = busy_waits(host, busy, &count);
     busy_settle(host, busy, waits, count);
     busy_hide(busy, waits, count);
@@ -287,13 +339,15 @@ int trace_load_busy(struct trace *trace, struct store *store, const struct trace
     for (size_t i = 0; i < trace->process_count; i++) {
         struct busy_host *host = &find.hosts[i];
         if (!rc)
-            busy_host_bound(host, &trace->busy[i]);
-        free(host->waits);
+            busy_host_bound(&find, host, &trace->busy[i]);
+        free(host->blocks);
         free(host->ends);
         free(host->ahead);
         free(host->comms);
+        free(host->early);
     }
     free(find.hosts);
+    map_free(&find.launchers);
     return rc;
 }
 

@@ -496,8 +496,10 @@ void trace_free(struct trace *trace)
                     trace->counters,     trace->throttles, trace->steps,   trace->texts,
                     trace->nccl,         trace->busy,      trace->kernels,
                     trace->sends,        trace->step_ranks, trace->connections};
-    for (size_t i = 0; trace->busy && i < trace->process_count; i++)
+    for (size_t i = 0; trace->busy && i < trace->process_count; i++) {
         free(trace->busy[i].spans);
+        free(trace->busy[i].blocks);
+    }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         free(rows[i]);
     free(trace);

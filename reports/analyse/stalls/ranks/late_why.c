@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/search.h"
 #include "common/strings.h"
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/ranks/late_why.h"
@@ -80,6 +81,14 @@ static void why_add(struct why *why, uint32_t python, uint32_t user, double ns, 
     why_add_stack(why, user, ns, late, off, sleeps);
 }
 
+// Does the rank wait for its GPU at this moment? Calls do that on the CPU.
+static bool why_blocked(const struct trace *trace, uint32_t process, int64_t at)
+{
+    const struct trace_busy *busy = trace->busy ? &trace->busy[process] : NULL;
+    size_t next = busy ? search_first(middle, busy->block_count, busy->blocks[middle].end > at) : 0;
+    return busy && next < busy->block_count && busy->blocks[next].begin <= at;
+}
+
 // late: 1 of the late rank, else minus its part in the mean of the others.
 static void why_add_thread(struct why *why, uint32_t index, double late)
 {
@@ -89,7 +98,8 @@ static void why_add_thread(struct why *why, uint32_t index, double late)
     for (uint32_t i = trace_sample_from(trace, index, why->begin);
          i < thread->sample_first + thread->sample_count && trace->samples[i].at < why->end; i++) {
         const struct trace_sample *sample = &trace->samples[i];
-        if (marks_has(trace_marks(trace, sample->user), MARK_MPI) || (calls_apart && ranks_communicates(trace, sample)))
+        if (marks_has(trace_marks(trace, sample->user), MARK_MPI) || (calls_apart && ranks_communicates(trace, sample)) ||
+            why_blocked(trace, thread->process, sample->at))
             continue;
         why->ran += (double)trace->tick_ns * late;
         why_add(why, sample->python, sample->user, (double)trace->tick_ns, late, false, false);

@@ -356,19 +356,17 @@ void ranks_find(const struct trace *trace, struct ranks *ret_ranks)
         qsort(ret_ranks->lates, ret_ranks->late_count, sizeof *ret_ranks->lates, ranks_by_late);
 }
 
-// Of the part, what somebody waited for a straggler in.
-static int64_t ranks_covered(const struct late_ranks *stragglers, const struct part *part)
+// Of a rank's wait for its GPU, what that waited for other ranks before.
+static int64_t ranks_paid(const struct trace_busy *busy, const struct part *part)
 {
-    int64_t most = 0;
-    for (size_t i = 0; i < stragglers->count; i++) {
-        const struct late_rank *one = &stragglers->list[i];
-        int64_t ns = 0;
-        for (size_t k = search_first(middle, one->span_count, one->spans[middle].end > part->begin);
-             k < one->span_count && one->spans[k].begin < part->end; k++)
-            ns += parts_overlap(part->begin, part->end, one->spans[k].begin, one->spans[k].end);
-        most = ns > most ? ns : most;
+    int64_t paid = 0;
+    for (size_t i = search_first(middle, busy->block_count, busy->blocks[middle].end > part->begin);
+         i < busy->block_count && busy->blocks[i].begin < part->end; i++) {
+        const struct trace_block *block = &busy->blocks[i];
+        double share = (double)parts_overlap(part->begin, part->end, block->begin, block->end) / (double)(block->end - block->begin);
+        paid += (int64_t)(share * (double)block->paid);
     }
-    return most;
+    return paid;
 }
 
 void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragglers, struct work *work)
@@ -385,11 +383,12 @@ void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragg
         uint32_t process = trace->threads[part->thread].process;
         uint32_t culprit = part->culprit == TRACE_NONE ? process : trace->threads[part->culprit].process;
         bool of_ranks = part->gap != TRACE_NONE && (ranks_waits(trace, &trace->gaps[part->gap]) || (culprit != process && is_rank[culprit]));
-        bool takes = is_rank[process] &&
-                     ((soft && of_ranks) ||
-                      (part->cause == CAUSE_GPU_SYNC && ranks_covered(stragglers, part) * 2 >= part->end - part->begin));
-        if (!takes)
-            work->parts[kept++] = *part;
+        if (is_rank[process] && soft && of_ranks)
+            continue;
+        work->parts[kept] = *part;
+        if (is_rank[process] && part->cause == CAUSE_GPU_SYNC && stragglers->count && trace->busy)
+            work->parts[kept].begin += ranks_paid(&trace->busy[process], part);
+        kept += work->parts[kept].begin < part->end;
     }
     work->part_count = kept;
     free(is_rank);

@@ -88,7 +88,7 @@ static void work_waits(struct work_chain *chain, const struct ranks_wait *waits,
 static void work_own(struct ranks *ranks, uint32_t waiter, uint32_t row, int64_t begin, int64_t end)
 {
     const struct rank_row *one = &ranks->rows[row];
-    const struct trace_busy held = {ranks->held + one->held_first, one->held_count};
+    const struct trace_busy held = {.spans = ranks->held + one->held_first, .count = one->held_count};
     ranks_put_idle(ranks, &held, begin, end, waiter, row);
 }
 
