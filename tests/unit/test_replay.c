@@ -131,6 +131,25 @@ TEST(a_late_rank_and_what_would_be_without_it)
     job_free(&job);
 }
 
+// Rank 1 computes in two parts what rank 0 does in one.
+TEST(even_ranks_where_one_computes_in_parts)
+{
+    struct job job = {0};
+    const int64_t begins[] = {0, 0, 40}, ends[] = {120, 40, 100};
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t op = job_op(&job, (struct replay_op){begins[i], ends[i], i > 0, 0, 0, REPLAY_NONE, false});
+        if (i == 2)
+            job_dep(&job, op - 1);
+    }
+    CHECK_INT(job_make(&job, 2, 1, 2, 0, 0), 0);
+    int64_t other[3];
+    CHECK_INT(job_end(&job, job_measured(&job), true), 120);
+    replay_if_even(job.replay, other);
+    CHECK_INT(job_end(&job, other, true), 110);
+    CHECK_INT(other[1] + other[2], 110);
+    job_free(&job);
+}
+
 static int64_t late_now_and_then(int rank, int step)
 {
     return 100 + (rank == 2 && step % 10 == 3 ? 500 : 0);

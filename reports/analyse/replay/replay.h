@@ -51,7 +51,7 @@ void replay_run(const struct replay *replay, const int64_t *durations, bool dela
 
 // ---- replay_if.c: other durations, in ret [op_count]. What is not named stays as measured. ----
 
-// Each computation takes the mean of its kind in its step, over all ranks.
+// What a rank computes of a kind in a step takes the mean of the ranks that do: one may do it in two parts, and another one in one.
 void replay_if_even(const struct replay *replay, int64_t *ret);
 // The ranks ([rank_count]) are like the others: over the steps of a kind the noise of the others, in the order of what each took beyond the
 // others' mean, in place of it. Of kinds that they are not longer in they keep what they took; of kinds with few steps they get the mean.

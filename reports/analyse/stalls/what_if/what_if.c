@@ -90,8 +90,10 @@ static void what_if_ask(const struct what_if_asked *asked, const struct ranks *r
         ret->stragglers = stragglers->count;
         ret->straggler = ranks->rows[stragglers->list[0].row].rank;
     }
-    replay_if_even(asked->replay, asked->durations);
-    ret->even_ns = what_if_run(asked, asked->durations);
+    if (!ranks->messages || asked->graph->job.stage_of) { // else nobody knows which of their work is the same
+        replay_if_even(asked->replay, asked->durations);
+        ret->even_ns = what_if_run(asked, asked->durations);
+    }
     replay_if_instant(asked->replay, asked->durations);
     ret->instant_ns = what_if_run(asked, asked->durations);
     if (replay_if_balanced(asked->replay, asked->durations))
