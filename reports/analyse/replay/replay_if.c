@@ -127,13 +127,11 @@ bool replay_if_balanced(const struct replay *replay, int64_t *ret)
 
 // ---- without the late ones ----
 
-// What a late rank, or one of the others, computes of one kind in one step.
+// An operation of one kind: of a late rank, or of one of the others.
 struct if_one {
     int64_t value;  // what it is ordered by: beyond the others' mean of its step; where there is one other rank only, all of it
     int64_t others; // their mean
-    int64_t ns;
-    size_t first, end; // its operations, in by_kind
-    uint32_t rank;
+    uint32_t rank, op;
 };
 
 struct if_kind {
@@ -149,7 +147,7 @@ static int if_by_rank(const void *left, const void *right)
         return a->rank < b->rank ? -1 : 1;
     if (a->value != b->value)
         return a->value < b->value ? -1 : 1;
-    return (a->first > b->first) - (a->first < b->first);
+    return (a->op > b->op) - (a->op < b->op);
 }
 
 static int if_by_one(const void *left, const void *right)
@@ -169,13 +167,12 @@ static size_t if_rank_end(const struct if_one *list, size_t first, size_t count)
 // by_kind[first, end), which are of one step.
 static void if_collect(const struct replay *replay, const bool *ranks, size_t first, size_t end, struct if_kind *kind)
 {
-    const struct replay_op *ops = replay->job.ops;
     double sum = 0;
-    size_t count = 0, rank_end;
-    for (size_t i = first; i < end; i = rank_end) {
-        double ns = if_rank_sum(replay, i, end, &rank_end);
-        if (!ranks[ops[replay->by_kind[i]].rank] && ns > 0) {
-            sum += ns;
+    size_t count = 0;
+    for (size_t i = first; i < end; i++) {
+        uint32_t op = replay->by_kind[i];
+        if (!ranks[replay->job.ops[op].rank] && !replay->job.ops[op].communicates) {
+            sum += (double)replay->durations[op];
             count++;
         }
     }
@@ -185,27 +182,25 @@ static void if_collect(const struct replay *replay, const bool *ranks, size_t fi
     // What one of the others is off their mean varies less than what a rank apart from them would be.
     double more = count > 1 ? sqrt((double)(count + 1) / (double)(count - 1)) : 0;
     kind->alone |= count == 1;
-    for (size_t i = first; i < end; i = rank_end) {
-        struct if_one one = {.others = mean, .first = i, .rank = ops[replay->by_kind[i]].rank};
-        one.ns = (int64_t)if_rank_sum(replay, i, end, &rank_end);
-        one.end = rank_end;
-        if (one.ns <= 0)
+    for (size_t i = first; i < end; i++) {
+        uint32_t op = replay->by_kind[i], rank = replay->job.ops[op].rank;
+        if (replay->job.ops[op].communicates)
             continue;
-        one.value = ranks[one.rank] ? one.ns - mean : (int64_t)((double)(one.ns - mean) * more);
-        if (ranks[one.rank])
-            kind->late[kind->late_count++] = one;
+        int64_t off = replay->durations[op] - mean;
+        if (ranks[rank])
+            kind->late[kind->late_count++] = (struct if_one){off, mean, rank, op};
         else
-            kind->others[kind->other_count++] = one;
+            kind->others[kind->other_count++] = (struct if_one){(int64_t)((double)off * more), mean, rank, op};
     }
 }
 
 // The others' noise, sorted: what is usual for each of them is none.
-static void if_noise(struct if_kind *kind)
+static void if_noise(const struct replay *replay, struct if_kind *kind)
 {
     for (size_t i = 0; i < kind->other_count && kind->alone; i++)
-        kind->others[i].value = kind->others[i].ns;
+        kind->others[i].value = replay->durations[kind->others[i].op];
     for (size_t i = 0; i < kind->late_count && kind->alone; i++)
-        kind->late[i].value = kind->late[i].ns;
+        kind->late[i].value = replay->durations[kind->late[i].op];
     qsort(kind->others, kind->other_count, sizeof *kind->others, if_by_rank);
     for (size_t first = 0, end; first < kind->other_count && !kind->alone; first = end) {
         end = if_rank_end(kind->others, first, kind->other_count);
@@ -216,21 +211,19 @@ static void if_noise(struct if_kind *kind)
     qsort(kind->others, kind->other_count, sizeof *kind->others, if_by_one);
 }
 
-// What one late rank computes of a kind, by value: the least one gets the least of the others' noise, and so on.
+// One late rank's operations of a kind, by value: the least one gets the least of the others' noise, and so on.
 static void if_like_others(const struct replay *replay, const struct if_kind *kind, size_t first, size_t end, int64_t *ret)
 {
     enum { STEPS_LEAST = 8 };
     size_t count = end - first;
     double beyond = 0;
     for (size_t i = first; i < end; i++)
-        beyond += (double)(kind->late[i].ns - kind->late[i].others);
+        beyond += (double)(replay->durations[kind->late[i].op] - kind->late[i].others);
     for (size_t i = first; i < end && beyond > 0; i++) {
         const struct if_one *one = &kind->late[i];
         int64_t noise = kind->others[(2 * (i - first) + 1) * kind->other_count / (2 * count)].value;
         int64_t like = count < STEPS_LEAST ? one->others : kind->alone ? noise : one->others + noise;
-        for (size_t k = one->first; k < one->end; k++)
-            if (!replay->job.ops[replay->by_kind[k]].communicates)
-                ret[replay->by_kind[k]] = (int64_t)((double)replay->durations[replay->by_kind[k]] * (double)(like > 0 ? like : 0) / (double)one->ns + 0.5);
+        ret[one->op] = like > 0 ? like : 0;
     }
 }
 
@@ -249,7 +242,7 @@ void replay_if_without(const struct replay *replay, const bool *ranks, int64_t *
         }
         if (!kind.late_count)
             continue;
-        if_noise(&kind);
+        if_noise(replay, &kind);
         qsort(kind.late, kind.late_count, sizeof *kind.late, if_by_rank);
         for (size_t one = 0, behind; one < kind.late_count; one = behind) {
             behind = if_rank_end(kind.late, one, kind.late_count);
