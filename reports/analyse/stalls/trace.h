@@ -213,6 +213,8 @@ int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns,
                      struct trace **ret_trace, struct error *err);
 // Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
+// Did NCCL tell when the kernels of its collectives began? Of few that was lost.
+bool trace_nccl_kernels(const struct trace *trace);
 // Pieces of [*begin, end) in which it is not busy, one a call; false: none is left. *at: trace_idle_from(busy, *begin) at first.
 size_t trace_idle_from(const struct trace_busy *busy, int64_t begin);
 bool trace_idle(const struct trace_busy *busy, size_t *at, int64_t *begin, int64_t end, struct trace_window *ret_piece);

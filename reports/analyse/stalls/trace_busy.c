@@ -6,6 +6,7 @@
 // here, its begin first. What a collective takes when all have come is no such wait.
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/containers/map.h"
 #include "common/containers/search.h"
@@ -15,9 +16,12 @@
 
 enum {
     BUSY_JOIN_NS = 5000,
-    // Operations that a process can have given to its GPU before a call that gives one more waits. On an H100, CUDA 13.0, calls took 9 us in the
-    // mean with up to this many on their way, and 27 to 46 us with more.
-    BUSY_QUEUE = 1024
+    // Operations that are on their way in a stream when a call that gives it one more waits. On an H100, CUDA 13.0, there were 1,022 at most, calls of
+    // over 200 us came with 1,021 and 1,022, and calls with fewer took 8 to 10 us in the mean.
+    BUSY_QUEUE = 1021,
+    BUSY_CALL_NS = 10000,
+    BUSY_STREAMS_MAX = 1024, // that are looked at so: of a damaged store
+    BUSY_LAUNCHER = 10       // a thread that starts a kernel of so many of its process paces its GPU
 };
 
 struct busy_wait { // of a GPU for the others in a communication, with nothing else to do
@@ -30,11 +34,18 @@ struct busy_block { // a host waited for its GPU
     int64_t begin, end, thread; // thread: its id in the store; 0: not known
 };
 
+struct busy_stream {
+    int64_t ends[BUSY_QUEUE]; // of the last operations
+    size_t count;
+    int64_t correlation; // of the last one: the nodes of a graph are one operation
+};
+
 struct busy_host { // of a process
     struct busy_block *blocks;
     size_t block_count;
     size_t ops, called;  // of all, and of those whose call is known
-    int64_t *ends;       // [BUSY_QUEUE] of the last operations
+    size_t syncs;
+    uint32_t launches;   // kernels and graphs that its threads started
     int64_t *ahead;      // of each span of trace_busy, how long before it the host had called for it
     size_t ahead_count;
     struct trace_window *comms, *early; // of kernels that communicate; of these, until the last of the others had come
@@ -44,7 +55,10 @@ struct busy_host { // of a process
 struct busy_find {
     struct trace *trace;
     struct busy_host *hosts; // of each process
-    struct map launchers;    // ids of threads that started kernels
+    struct map launches;     // of each thread, by its id: kernels and graphs that it started
+    struct map streams;      // id -> index
+    struct busy_stream **list;
+    size_t stream_count;
 };
 
 // ---- what there is ----
@@ -68,20 +82,45 @@ static void busy_put_block(struct busy_host *host, int64_t begin, int64_t end, i
         vector_push(host->blocks, host->block_count, ((struct busy_block){begin, end, thread}));
 }
 
-// Did the host wait in the call? For the end of a copy, or for a place in the queue.
-static void busy_call(struct busy_host *host, sqlite3_stmt *stmt, int64_t begin, int64_t end)
+// When the operation before which this one's call had to wait for a place in its stream ended; 0: there is none.
+static int64_t busy_queue(struct busy_find *find, int64_t id, int64_t correlation, int64_t end)
 {
-    int64_t called, returned, *before;
-    if (!host->ends)
-        host->ends = xcalloc(BUSY_QUEUE, sizeof *host->ends);
-    before = &host->ends[host->ops++ % BUSY_QUEUE];
-    if (sqlite3_column_type(stmt, 5) != SQLITE_NULL && !__builtin_sub_overflow(begin, sqlite3_column_int64(stmt, 5), &called) &&
-        !__builtin_add_overflow(called, sqlite3_column_int64(stmt, 6), &returned)) {
-        host->called++;
-        if (*before > called || (sqlite3_column_int(stmt, 7) && returned >= end))
-            busy_put_block(host, called, returned, sqlite3_column_int64(stmt, 9));
+    uint32_t *at = map_put(&find->streams, (uint64_t)id);
+    if (*at == MAP_NONE && find->stream_count < BUSY_STREAMS_MAX) {
+        *at = (uint32_t)find->stream_count;
+        vector_push(find->list, find->stream_count, xcalloc(1, sizeof **find->list));
     }
-    *before = end;
+    if (*at == MAP_NONE)
+        return 0;
+    struct busy_stream *stream = find->list[*at];
+    bool again = stream->count && stream->correlation == correlation;
+    int64_t *place = &stream->ends[(stream->count - again) % BUSY_QUEUE], before = again ? 0 : *place;
+    stream->count += !again;
+    stream->correlation = correlation;
+    *place = end;
+    return before;
+}
+
+// Did the host wait in the call? For a place in the queue, for what is before a copy, or, as the environment can ask for, for the end of a kernel.
+static void busy_call(struct busy_find *find, struct busy_host *host, sqlite3_stmt *stmt, int64_t begin, int64_t end)
+{
+    int64_t called, returned, thread = sqlite3_column_int64(stmt, 9), before;
+    bool copies = sqlite3_column_int(stmt, 7) != 0;
+    before = busy_queue(find, sqlite3_column_int64(stmt, 10), sqlite3_column_int64(stmt, 11), end);
+    host->ops++;
+    if (sqlite3_column_type(stmt, 5) == SQLITE_NULL || __builtin_sub_overflow(begin, sqlite3_column_int64(stmt, 5), &called) ||
+        __builtin_add_overflow(called, sqlite3_column_int64(stmt, 6), &returned))
+        return;
+    host->called++;
+    if (!copies && thread) {
+        uint32_t *launches = map_put(&find->launches, (uint64_t)thread);
+        *launches = *launches == MAP_NONE ? 1 : *launches + 1;
+        host->launches++;
+    }
+    if (before > called)
+        busy_put_block(host, called + BUSY_CALL_NS, returned, thread);
+    else if (copies ? returned > begin : returned >= end)
+        busy_put_block(host, called, copies ? begin : end, thread);
 }
 
 static void busy_add(struct busy_host *host, struct trace_busy *busy, sqlite3_stmt *stmt, int64_t begin, int64_t end)
@@ -101,7 +140,7 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT s.process_id, o.start_ns, o.dur_ns, coalesce(w.kernel_id, 0), k.name, o.call_ns, coalesce(o.call_dur_ns, 0) AS call_dur_ns, w.kind >= 16, "
-        "coalesce(k.name LIKE '%nccl%', 0), coalesce(w.thread_id, 0) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id LEFT JOIN "
+        "coalesce(k.name LIKE '%nccl%', 0), coalesce(w.thread_id, 0), w.stream_id, o.correlation FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id LEFT JOIN "
         "gpu_kernel k ON k.id = w.kernel_id",
         "");
     if (!stmt)
@@ -113,11 +152,9 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
         int64_t begin = sqlite3_column_int64(stmt, 1), ns = sqlite3_column_int64(stmt, 2), end;
         if (process == TRACE_NONE || begin < 0 || ns <= 0 || __builtin_add_overflow(begin, ns, &end))
             continue;
-        busy_call(&find->hosts[process], stmt, begin, end);
+        busy_call(find, &find->hosts[process], stmt, begin, end);
         if (sqlite3_column_int(stmt, 8))
             continue;
-        if (sqlite3_column_int64(stmt, 3))
-            *map_put(&find->launchers, (uint64_t)sqlite3_column_int64(stmt, 9)) = 1;
         if (sqlite3_column_int64(stmt, 3))
             busy_add_kernel(trace, &kernels, process, stmt, ns);
         busy_add(&find->hosts[process], &trace->busy[process], stmt, begin, end);
@@ -135,14 +172,18 @@ static int busy_load_syncs(struct busy_find *find, struct store *store, const st
     while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         int64_t begin = sqlite3_column_int64(stmt, 1), end;
-        if (process != TRACE_NONE && !__builtin_add_overflow(begin, sqlite3_column_int64(stmt, 2), &end))
-            busy_put_block(&find->hosts[process], begin, end, sqlite3_column_int64(stmt, 3));
+        if (process == TRACE_NONE || __builtin_add_overflow(begin, sqlite3_column_int64(stmt, 2), &end))
+            continue;
+        find->hosts[process].syncs++;
+        busy_put_block(&find->hosts[process], begin, end, sqlite3_column_int64(stmt, 3));
     }
     return rc;
 }
 
+// last: when the last of the others came. end: 0: not told.
 static void busy_put_comm(struct busy_host *host, int64_t begin, int64_t last, int64_t end)
 {
+    end = end > begin ? end : last;
     if (begin <= 0 || begin >= end)
         return;
     vector_push(host->comms, host->comm_count, ((struct trace_window){begin, end}));
@@ -158,24 +199,51 @@ static int busy_by_collective(const void *left, const void *right)
     return (a->sequence > b->sequence) - (a->sequence < b->sequence);
 }
 
+// Of each node, when the last of its ranks came to the collective, and which process that was.
+struct busy_last {
+    int64_t at;
+    uint32_t process;
+};
+
+// When the last one came, by the clock of `process`: surely, as far as clocks are known against each other.
+static int64_t busy_last_of(const struct trace *trace, const struct busy_last *nodes, uint32_t process)
+{
+    int64_t last = 0;
+    for (size_t i = 0; i <= trace->node_count; i++) {
+        int64_t residual = nodes[i].at ? trace_residual_ns(trace, process, nodes[i].process) : -1;
+        if (residual >= 0 && nodes[i].at - 2 * residual > last)
+            last = nodes[i].at - 2 * residual;
+    }
+    return last;
+}
+
 static void busy_comms(struct busy_find *find)
 {
     const struct trace *trace = find->trace;
+    bool kernels = trace->send_count || trace_nccl_kernels(trace);
     const struct trace_nccl **list = xcalloc(trace->nccl_count + 1, sizeof *list);
+    struct busy_last *nodes = xcalloc(trace->node_count + 1, sizeof *nodes);
     for (size_t i = 0; i < trace->nccl_count; i++)
         list[i] = &trace->nccl[i];
     if (trace->nccl_count)
         qsort(list, trace->nccl_count, sizeof *list, busy_by_collective);
     for (size_t first = 0, end; first < trace->nccl_count; first = end) {
-        int64_t last = 0;
-        for (end = first; end < trace->nccl_count && !busy_by_collective(&list[first], &list[end]); end++)
-            last = list[end]->kernel_begin > last ? list[end]->kernel_begin : last;
+        memset(nodes, 0, (trace->node_count + 1) * sizeof *nodes);
+        for (end = first; end < trace->nccl_count && !busy_by_collective(&list[first], &list[end]); end++) {
+            uint32_t node = trace->processes[list[end]->process].node;
+            struct busy_last *last = &nodes[node < trace->node_count ? node : trace->node_count];
+            int64_t at = kernels ? list[end]->kernel_begin : list[end]->enqueued;
+            if (at > last->at)
+                *last = (struct busy_last){at, list[end]->process};
+        }
         for (size_t i = first; i < end; i++)
-            busy_put_comm(&find->hosts[list[i]->process], list[i]->kernel_begin, last, list[i]->kernel_end);
+            busy_put_comm(&find->hosts[list[i]->process], kernels ? list[i]->kernel_begin : list[i]->enqueued,
+                          busy_last_of(trace, nodes, list[i]->process), kernels ? list[i]->kernel_end : 0);
     }
     free(list);
+    free(nodes);
     for (size_t i = 0; i < trace->send_count; i++)
-        busy_put_comm(&find->hosts[trace->sends[i].process], trace->sends[i].kernel_begin, INT64_MAX, trace->sends[i].kernel_end);
+        busy_put_comm(&find->hosts[trace->sends[i].process], trace->sends[i].kernel_begin, trace->sends[i].kernel_end, trace->sends[i].kernel_end);
 }
 
 // ---- what a wait costs ----
@@ -201,14 +269,15 @@ static size_t busy_join(struct trace_window *list, size_t count)
     return kept;
 }
 
-// Of threads that start kernels: one that only copies, and waits for that, goes on ahead of the others.
+// Of threads that pace the GPU: one that copies, and waits for that, or starts a kernel now and then, goes on ahead of the others.
 static void busy_blocks(const struct busy_find *find, const struct busy_host *host, struct trace_busy *busy)
 {
     struct trace_window *windows = xcalloc(host->block_count + 1, sizeof *windows);
     size_t count = 0;
     for (size_t i = 0; i < host->block_count; i++) {
         const struct busy_block *one = &host->blocks[i];
-        if (!one->thread || map_get(&find->launchers, (uint64_t)one->thread) != MAP_NONE)
+        uint32_t launches = one->thread ? map_get(&find->launches, (uint64_t)one->thread) : MAP_NONE;
+        if (launches != MAP_NONE && (uint64_t)launches * BUSY_LAUNCHER >= host->launches)
             windows[count++] = (struct trace_window){one->begin, one->end};
     }
     count = busy_join(windows, count);
@@ -317,8 +386,6 @@ static void busy_hide(struct trace_busy *busy, const struct busy_wait *waits, si
 static void busy_host_bound(const struct busy_find *find, struct busy_host *host, struct trace_busy *busy)
 {
     size_t count;
-    if (!busy->count || host->called * 2 < host->ops)
-        return; // nobody knows when its host called
     host->comm_count = busy_join(host->comms, host->comm_count);
     host->early_count = busy_join(host->early, host->early_count);
     busy_blocks(find, host, busy);
@@ -326,6 +393,17 @@ static void busy_host_bound(const struct busy_find *find, struct busy_host *host
     busy_settle(host, busy, waits, count);
     busy_hide(busy, waits, count);
     free(waits);
+}
+
+// Is it known of all that communicate when their hosts called, and whether they waited? Else what is hidden of one would be held against another.
+static bool busy_known(const struct busy_find *find)
+{
+    bool known = true;
+    for (size_t i = 0; i < find->trace->process_count; i++) {
+        const struct busy_host *host = &find->hosts[i];
+        known &= !host->comm_count || (find->trace->busy[i].count && host->syncs && host->called * 2 >= host->ops);
+    }
+    return known;
 }
 
 int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
@@ -336,18 +414,22 @@ int trace_load_busy(struct trace *trace, struct store *store, const struct trace
         rc = busy_load_syncs(&find, store, processes, err);
     if (!rc)
         busy_comms(&find);
+    bool known = !rc && busy_known(&find);
     for (size_t i = 0; i < trace->process_count; i++) {
         struct busy_host *host = &find.hosts[i];
-        if (!rc)
+        if (known && host->comm_count)
             busy_host_bound(&find, host, &trace->busy[i]);
         free(host->blocks);
-        free(host->ends);
         free(host->ahead);
         free(host->comms);
         free(host->early);
     }
+    for (size_t i = 0; i < find.stream_count; i++)
+        free(find.list[i]);
+    free(find.list);
     free(find.hosts);
-    map_free(&find.launchers);
+    map_free(&find.launches);
+    map_free(&find.streams);
     return rc;
 }
 

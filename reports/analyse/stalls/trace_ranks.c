@@ -122,6 +122,15 @@ static int trace_load_nccl(struct trace *trace, struct store *store, const struc
     return rc;
 }
 
+bool trace_nccl_kernels(const struct trace *trace)
+{
+    enum { LOST = 100 }; // one in so many
+    size_t lost = 0;
+    for (size_t i = 0; i < trace->nccl_count; i++)
+        lost += trace->nccl[i].kernel_begin <= 0;
+    return lost * LOST <= trace->nccl_count;
+}
+
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err)
 {
     struct trace_ids processes = {0};

@@ -369,11 +369,27 @@ static int64_t ranks_paid(const struct trace_busy *busy, const struct part *part
     return paid;
 }
 
+// Of what hosts waited for GPUs that waited for other ranks, the share that stragglers explain.
+static double ranks_explained(const struct ranks *ranks, const struct late_ranks *stragglers)
+{
+    const struct trace *trace = ranks->trace;
+    double paid = 0, explained = 0;
+    for (size_t i = 0; i < ranks->row_count && trace->busy; i++) {
+        const struct trace_busy *busy = &trace->busy[ranks->rows[i].process];
+        for (size_t k = 0; k < busy->block_count; k++)
+            paid += (double)busy->blocks[k].paid;
+    }
+    for (size_t i = 0; i < stragglers->count; i++)
+        explained += (double)stragglers->list[i].ranks_ns;
+    return explained < paid ? explained / paid : paid > 0;
+}
+
 void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragglers, struct work *work)
 {
     const struct trace *trace = work->trace;
     bool *is_rank = xcalloc(trace->process_count + 1, sizeof *is_rank);
     size_t kept = 0;
+    double explained = ranks_explained(ranks, stragglers);
     for (size_t i = 0; i < ranks->row_count; i++)
         is_rank[ranks->rows[i].process] = ranks->row_count > 1;
     for (size_t i = 0; i < work->part_count; i++) {
@@ -386,8 +402,8 @@ void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragg
         if (is_rank[process] && soft && of_ranks)
             continue;
         work->parts[kept] = *part;
-        if (is_rank[process] && part->cause == CAUSE_GPU_SYNC && stragglers->count && trace->busy)
-            work->parts[kept].begin += ranks_paid(&trace->busy[process], part);
+        if (is_rank[process] && part->cause == CAUSE_GPU_SYNC && explained > 0)
+            work->parts[kept].begin += (int64_t)(explained * (double)ranks_paid(&trace->busy[process], part));
         kept += work->parts[kept].begin < part->end;
     }
     work->part_count = kept;

@@ -103,14 +103,12 @@ static void nccl_collect_messages(struct nccl_find *find, const uint32_t *row_of
         qsort(find->messages, find->message_count, sizeof *find->messages, nccl_by_message);
 }
 
-// When kernels began is told of every rank or of none: else the calls are compared on every rank, unless there are messages, which have kernels.
+// Where it is not told when kernels began, the calls are compared on every rank, unless there are messages, which have kernels.
 static void nccl_collect(struct nccl_find *find, const uint32_t *row_of)
 {
     const struct trace *trace = find->ranks->trace;
     find->came = xcalloc(trace->nccl_count + 1, sizeof *find->came);
-    find->kernels = true;
-    for (size_t i = 0; i < trace->nccl_count && !find->ranks->messages; i++)
-        find->kernels &= trace->nccl[i].kernel_begin > 0 || row_of[trace->nccl[i].process] == TRACE_NONE;
+    find->kernels = find->ranks->messages || trace_nccl_kernels(trace);
     for (size_t i = 0; i < trace->nccl_count; i++) {
         const struct trace_nccl *op = &trace->nccl[i];
         uint32_t row = row_of[op->process];
