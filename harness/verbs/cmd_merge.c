@@ -37,10 +37,10 @@ static const struct option_spec merge_options[] = {
 static const char *const merge_usage[] = {"merge DIR [--job NAME] [--restart N] [-o RUN.db]", "merge DIR --part [--job NAME] [--restart N] -o DIR", NULL};
 
 static const char *const merge_examples[] = {
-    "upgate merge /shared/run -o run.db && upgate stalls run.db", "which rank was late, on which node, and why",
+    "upgate merge /shared/run -o run.db; upgate stalls run.db", "which rank was late, on which node, and why",
     "upgate merge /shared/run --job 4711.0 -o run.db", "one of several jobs that share a directory",
     "upgate merge /shared/run --restart 0 -o before.db", "what was before an elastic restart",
-    "srun -n $SLURM_NNODES --ntasks-per-node 1 upgate merge /local/run --part -o /shared/run",
+    "srun -n \"$SLURM_JOB_NUM_NODES\" --ntasks-per-node 1 upgate merge /local/run --part -o /shared/run",
     "each node its own ranks, then all of them",
     "upgate merge /shared/run --format json | jq '.stragglers[] | {rank, node, what}'", "for a script", NULL};
 
