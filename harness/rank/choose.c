@@ -193,7 +193,7 @@ static struct choose_claims choose_claims_of(const struct merge_result *result)
     struct choose_claims all = {0};
     for (size_t i = 0; i < result->chosen_count; i++)
         for (size_t k = 0; k < result->chosen[i]->held_count; k++)
-            vector_push(all.claims, all.count, (struct choose_claim){result->chosen[i]->held[k], result->chosen[i]});
+            vector_push(all.claims, all.count, (struct choose_claim){result->chosen[i]->held[k].rank, result->chosen[i]});
     if (all.count)
         qsort(all.claims, all.count, sizeof *all.claims, choose_claim_by_rank);
     return all;
@@ -324,9 +324,9 @@ static int64_t choose_shift(const struct merge_result *result, const struct scan
     return 0;
 }
 
-static int64_t choose_length(const struct scan_shard *shard)
+static int64_t choose_length(const struct scan_rank *rank)
 {
-    return shard->end_ns - shard->begin_ns;
+    return rank->end_ns - rank->begin_ns;
 }
 
 static int choose_by_length(const void *left, const void *right)
@@ -335,14 +335,17 @@ static int choose_by_length(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-// The median, and of two the shorter: one shard that says what is not so takes nobody else out.
-static int64_t choose_usual_length(const struct merge_result *result)
+// The median over ranks, and of two the shorter: one shard that says what is not so takes nobody else out.
+static int64_t choose_usual_length(const struct merge_result *result, int64_t *ret_longest)
 {
-    int64_t *lengths = xcalloc(result->chosen_count, sizeof *lengths);
+    int64_t *lengths = NULL;
+    size_t count = 0;
     for (size_t i = 0; i < result->chosen_count; i++)
-        lengths[i] = choose_length(result->chosen[i]);
-    qsort(lengths, result->chosen_count, sizeof *lengths, choose_by_length);
-    int64_t usual = lengths[(result->chosen_count - 1) / 2];
+        for (size_t k = 0; k < result->chosen[i]->held_count; k++)
+            vector_push(lengths, count, choose_length(&result->chosen[i]->held[k]));
+    qsort(lengths, count, sizeof *lengths, choose_by_length);
+    int64_t usual = lengths[(count - 1) / 2];
+    *ret_longest = lengths[count - 1];
     free(lengths);
     return usual;
 }
@@ -350,9 +353,11 @@ static int64_t choose_usual_length(const struct merge_result *result)
 static int64_t choose_first_begin(const struct merge_result *result, const struct merge_node *node)
 {
     int64_t first = INT64_MAX;
-    for (size_t i = 0; i < result->chosen_count; i++)
-        if (strcmp(result->chosen[i]->who.boot, node->boot) == 0 && result->chosen[i]->begin_ns < first)
-            first = result->chosen[i]->begin_ns;
+    for (size_t i = 0; i < result->chosen_count; i++) {
+        const struct scan_shard *shard = result->chosen[i];
+        for (size_t k = 0; strcmp(shard->who.boot, node->boot) == 0 && k < shard->held_count; k++)
+            first = shard->held[k].begin_ns < first ? shard->held[k].begin_ns : first;
+    }
     return first + node->wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
 }
 
@@ -372,29 +377,43 @@ static void choose_fit_clocks(struct merge_result *result, int64_t usual)
     }
 }
 
-void choose_window(struct merge_result *result)
+// Whether none of its ranks was recorded for half of what is due; then they are missing. A part goes as a whole: who was short in it has been
+// left out where it was made.
+static bool choose_is_short(struct merge_result *result, const struct scan_shard *shard, int64_t due_ns)
 {
-    int64_t usual = choose_usual_length(result);
+    for (size_t k = 0; k < shard->held_count; k++)
+        if (choose_length(&shard->held[k]) >= due_ns / 2)
+            return false;
+    for (size_t k = 0; k < shard->held_count; k++) {
+        char *why = xasprintf("it was recorded for %.1f s of %.1f s only: its recorder was ended", (double)choose_length(&shard->held[k]) / 1e9,
+                              (double)due_ns / 1e9);
+        choose_add_missing(result, shard->held[k].rank, why);
+        free(why);
+    }
+    return true;
+}
+
+void choose_window(struct merge_result *result, bool part)
+{
+    int64_t longest, usual = choose_usual_length(result, &longest);
     size_t kept = 0;
     choose_fit_clocks(result, usual);
     result->begin_ns = INT64_MIN;
     result->end_ns = INT64_MAX;
     for (size_t i = 0; i < result->chosen_count; i++) {
         struct scan_shard *shard = result->chosen[i];
-        int64_t shift = choose_shift(result, shard), length = choose_length(shard);
-        if (length < usual / 2) {
-            char *why = xasprintf("it was recorded for %.1f s of %.1f s only: its recorder was ended", (double)length / 1e9, (double)usual / 1e9);
-            for (size_t k = 0; k < shard->held_count; k++)
-                choose_add_missing(result, shard->held[k], why);
-            free(why);
+        int64_t shift = choose_shift(result, shard);
+        // Most ranks of one node may have lost their recorders, and those of others, which would tell, are not here.
+        if (choose_is_short(result, shard, part && !shard->ended ? longest : usual))
             continue;
-        }
         result->chosen[kept++] = shard;
         result->merged += (int64_t)shard->held_count;
-        if (shard->begin_ns + shift > result->begin_ns)
-            result->begin_ns = shard->begin_ns + shift;
-        if (shard->end_ns + shift < result->end_ns)
-            result->end_ns = shard->end_ns + shift;
+        for (size_t k = 0; k < shard->held_count; k++) {
+            if (shard->held[k].begin_ns + shift > result->begin_ns)
+                result->begin_ns = shard->held[k].begin_ns + shift;
+            if (shard->held[k].end_ns + shift < result->end_ns)
+                result->end_ns = shard->held[k].end_ns + shift;
+        }
     }
     result->chosen_count = kept;
     if (result->end_ns < result->begin_ns) {

@@ -158,10 +158,17 @@ static void merge_add_ranks(const json_t *target, const struct scan_shard *shard
         json_array_extend(words->pids, json_object_get(target, "pids"));
     else
         json_array_append_new(words->pids, json_integer((json_int_t)shard->pid));
-    for (i = 0; i < shard->held_count; i++)
-        json_array_append_new(words->merged, json_integer(shard->held[i]));
     if (!words->command)
         words->command = json_incref(json_object_get(target, "command"));
+}
+
+// Which of its ranks were recorded from when to when: of a part its merge with others asks.
+static void merge_add_held(const struct scan_shard *shard, int64_t shift_ns, struct merge_words *words)
+{
+    for (size_t i = 0; i < shard->held_count; i++)
+        json_array_append_new(words->merged, json_pack("{si sI sI}", "rank", (int)shard->held[i].rank, "begin_ns",
+                                                       (json_int_t)(shard->held[i].begin_ns + shift_ns), "end_ns",
+                                                       (json_int_t)(shard->held[i].end_ns + shift_ns)));
 }
 
 static void merge_add_sentence(struct merge_words *words, const char *sentence)
@@ -302,6 +309,7 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
         rc = merge_tell_unended(store, shard_store, shard, err);
     store_close(shard_store);
     if (rc == 0) {
+        merge_add_held(shard, place.shift_ns, words);
         node->process_first = place.process_first;
         rc = store_get_int(store, &node->process_last, err, "SELECT coalesce(max(id), 0) FROM process", "");
     }
@@ -320,7 +328,7 @@ static int merge_take_all(struct store *store, struct merge_result *result, stru
             return error_set(err, rc, "%s", own.text);
         taken += rc == 0;
         for (size_t k = 0; rc && k < shard->held_count; k++, result->merged--)
-            choose_add_missing(result, shard->held[k], own.text);
+            choose_add_missing(result, shard->held[k].rank, own.text);
         rc = 0;
     }
     return taken ? 0 : error_set(err, -EBADMSG, "none of the shards in run '%s' can be read: %s", result->run,
@@ -449,7 +457,7 @@ int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct er
     if (rc)
         return rc;
     merge_find_nodes(ret);
-    choose_window(ret);
+    choose_window(ret, opts->part);
     rc = merge_find_path(opts, ret, err);
     if (rc || opts->dry_run)
         return rc;

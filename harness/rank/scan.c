@@ -16,6 +16,7 @@
 #include "common/proc.h"
 #include "common/strings.h"
 #include "harness/contain/process.h"
+#include "tracer/store/ranges.h"
 
 int scan_open(const struct scan_shard *shard, struct store **ret, struct error *err)
 {
@@ -30,6 +31,17 @@ static void scan_read_end_clock(const json_t *rank, struct scan_shard *shard)
         shard->end_clock.wall_minus_monotonic_ns = 0;
 }
 
+// One of the ranks that a part says it is of.
+static bool scan_read_held(const json_t *one, int32_t ranks, struct scan_rank *ret)
+{
+    const json_t *rank = json_object_get(one, "rank"), *begin = json_object_get(one, "begin_ns"), *end = json_object_get(one, "end_ns");
+    json_int_t number = json_is_integer(rank) ? json_integer_value(rank) : -1;
+    if (number < 0 || number >= ranks || !json_is_integer(begin) || !json_is_integer(end))
+        return false;
+    *ret = (struct scan_rank){(int32_t)number, (int64_t)json_integer_value(begin), (int64_t)json_integer_value(end)};
+    return range_ns(ret->begin_ns) && range_ns(ret->end_ns) && ret->end_ns >= ret->begin_ns;
+}
+
 // What a merge wrote of its node and its ranks, as an identity. Of several nodes it is none: each has a clock of its own.
 static int scan_read_part(const json_t *target, struct scan_shard *shard, struct error *err)
 {
@@ -40,19 +52,19 @@ static int scan_read_part(const json_t *target, struct scan_shard *shard, struct
         return error_set(err, -EINVAL, "'%s' has the ranks of %zu nodes merged already: a part is of one (`upgate merge --part`)", shard->path,
                          json_array_size(nodes));
     json_t *who = json_pack("{sO? sO? sO? sO? sn sn sn sO? sO? sO? sO?}", "run", json_object_get(target, "run"), "restart",
-                            json_object_get(target, "restart"), "rank", json_array_get(ranks, 0), "ranks", json_object_get(target, "world"),
-                            "local_rank", "local_ranks", "node", "host", json_object_get(node, "host"), "boot", json_object_get(node, "boot"),
-                            "wall_minus_monotonic_ns", json_object_get(node, "wall_minus_monotonic_ns"), "clock_error_ns",
+                            json_object_get(target, "restart"), "rank", json_object_get(json_array_get(ranks, 0), "rank"), "ranks",
+                            json_object_get(target, "world"), "local_rank", "local_ranks", "node", "host", json_object_get(node, "host"), "boot",
+                            json_object_get(node, "boot"), "wall_minus_monotonic_ns", json_object_get(node, "wall_minus_monotonic_ns"), "clock_error_ns",
                             json_object_get(node, "clock_error_ns"));
     bool holds = identity_parse(who, &shard->who);
     json_decref(who);
     json_array_foreach(ranks, i, one) {
-        json_int_t rank = json_is_integer(one) ? json_integer_value(one) : -1;
-        if (!holds || rank < 0 || rank >= shard->who.launcher.ranks) {
+        struct scan_rank held = {0};
+        if (!holds || !scan_read_held(one, shard->who.launcher.ranks, &held)) {
             holds = false;
             break;
         }
-        vector_push(shard->held, shard->held_count, (int32_t)rank);
+        vector_push(shard->held, shard->held_count, held);
     }
     shard->part = true;
     shard->missing = json_incref(json_object_get(target, "missing"));
@@ -73,7 +85,6 @@ static int scan_read_identity(struct store *store, struct scan_shard *shard, str
     else if (rc == 0 && !identity_parse(rank, &shard->who))
         rc = error_set(err, -EINVAL, "'%s' does not say which rank it is of", shard->path);
     if (rc == 0 && rank) {
-        vector_push(shard->held, shard->held_count, shard->who.launcher.rank);
         shard->pid = (int64_t)json_integer_value(json_object_get(rank, "pid"));
         scan_read_end_clock(rank, shard);
     }
@@ -130,7 +141,9 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
     if (shard->end_ns < shard->begin_ns) // no event
         shard->end_ns = shard->begin_ns;
     shard->ending = scan_is_ending(shard);
-    if (shard->end_ns == shard->begin_ns)
+    if (!shard->part)
+        vector_push(shard->held, shard->held_count, (struct scan_rank){shard->who.launcher.rank, shard->begin_ns, shard->end_ns});
+    if (!shard->part && shard->end_ns == shard->begin_ns) // of a part: no time in which all of its ranks were recorded
         rc = error_set(err, -ENODATA, "'%s' is empty: its recorder %s", shard->path,
                        shard->ending ? "has stored nothing yet" : "was ended before it had recorded anything");
     return rc;

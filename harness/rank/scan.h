@@ -15,6 +15,11 @@
 
 enum { SCAN_SHARDS_MAX = 65536 };
 
+struct scan_rank {
+    int32_t rank;
+    int64_t begin_ns, end_ns;    // when it was recorded, of the node's CLOCK_MONOTONIC
+};
+
 struct scan_shard {
     char *path;
     char *run;                   // the name of its directory
@@ -22,12 +27,13 @@ struct scan_shard {
     char *why;                   // it cannot be merged, or was never made: a sentence; NULL: it can, and the rest is filled
     struct identity who;         // of a part, its first rank
     bool part;
-    int32_t *held;               // ranks: its own one, or those of a part
+    struct scan_rank *held;      // its own one, or those of a part
     size_t held_count;
     json_t *missing;             // of a part, which ranks it lacks for a reason: [{"rank", "why"}]; NULL: none
     struct identity_clock end_clock; // as its end says; wall_minus_monotonic_ns 0: it was not ended in order, or is a part
     int64_t pid;                 // of the worker; 0: a part
-    int64_t begin_ns, end_ns;    // of the node's CLOCK_MONOTONIC; end: of its last event, where it was not ended in order
+    // Of the node's CLOCK_MONOTONIC; end: of its last event, where it was not ended in order. Of a part, when all of its ranks were recorded.
+    int64_t begin_ns, end_ns;
     int64_t threshold_ns, sample_hz;
     bool ended;                  // in order
     bool alive;                  // its recorder lives, on this node

@@ -376,6 +376,7 @@ def case_parts_that_are_wrong(folder):
     shutil.copy(path, os.path.join(folder, "part.db"))
     for make, words in ((lambda: os.truncate(path, os.path.getsize(path) // 2), "damaged"),
                         (lambda: rig.change(path, "UPDATE recording SET target = json_set(target, '$.merged[1]', 99)"), "does not say which ranks"),
+                        (lambda: rig.change(path, "UPDATE recording SET target = json_set(target, '$.merged[1].end_ns', 1)"), "does not say which ranks"),
                         (lambda: rig.change(path, "UPDATE recording SET target = json_remove(target, '$.nodes')"), "does not say which ranks")):
         shutil.copy(os.path.join(folder, "part.db"), path)
         make()
@@ -388,6 +389,34 @@ def case_parts_that_are_wrong(folder):
     os.unlink(path)
     code, document, _ = rig.merge(parts, store)
     assert code == 3 and [one["rank"] for one in document["missing"]] == [4, 5, 6, 7], document
+
+
+def case_parts_of_other_lengths(folder):
+    """Ranks of a node that lost their recorders, one that outlived the others, ranks that never recorded at one time: as of all shards at once."""
+    half_s = 500_000_000
+    killed = ["DELETE FROM %s WHERE %s > (SELECT begin_ns + %d FROM recording)" % (table, column, half_s)
+              for table, column in (("gap", "in_ns"), ("sample", "at_ns"), ("counter", "at_ns"))] + ["UPDATE recording SET end_ns = NULL"]
+    early = ["UPDATE recording SET end_ns = begin_ns + %d" % half_s]
+    late = ["UPDATE recording SET begin_ns = end_ns + 9000000000, end_ns = end_ns + %d" % (9_000_000_000 + half_s)]
+    for name, changes, missing in (("killed", {number: killed for number in (1, 2, 3)}, [1, 2, 3]),
+                                   ("outlived", {number: early for number in range(1, 8)}, []),
+                                   ("apart", {number: early if number % 4 < 2 else late for number in range(8)}, [])):
+        near, far, flat = two_nodes_of_four(os.path.join(folder, name))
+        store, parts = flat + ".db", os.path.join(folder, name, "parts")
+        for number, statements in changes.items():
+            for place in (flat, near if number < 4 else far):
+                rig.change(os.path.join(place, "job", "0-%d.db" % number), *statements)
+        code, whole, stderr = rig.merge(flat, store)
+        assert [one["rank"] for one in whole["missing"]] == missing and code == (3 if missing else 0), (name, code, whole, stderr)
+        for place, lacks in ((far, []), (near, missing)):
+            code, document, stderr = rig.part(place, parts)
+            assert [one["rank"] for one in document["missing"]] == lacks, (name, code, document, stderr)
+        code, document, stderr = rig.merge(parts, parts + ".db")
+        assert [one["rank"] for one in document["missing"]] == missing and code == (3 if missing else 0), (name, code, document, stderr)
+        for sql in ("SELECT begin_ns, end_ns FROM recording", "SELECT count(*) FROM gap"):
+            assert rig.rows(parts + ".db", sql) == rig.rows(store, sql), (name, rig.rows(parts + ".db", sql), rig.rows(store, sql))
+        if not missing:
+            check_same(parts + ".db", store)
 
 
 def case_full_disk_of_the_merge(folder):
