@@ -490,6 +490,9 @@ TEST(a_thread_that_calls_exec_takes_the_id_of_its_process)
     event.what = UG_TASK_EXEC;
     event.old_tid = tid;
     push(&event, sizeof event, NULL, 0);
+    struct ug_gap late = gap_of(pid, 4000000); // of the main thread, read behind the exec
+    late.task = (struct ug_task){.tid = pid, .tgid = pid, .comm = "main"};
+    push(&late, sizeof late, NULL, 0);
     gap = gap_of(pid, 9000000);
     gap.task = event.task;
     push(&gap, sizeof gap, NULL, 0);
@@ -497,6 +500,7 @@ TEST(a_thread_that_calls_exec_takes_the_id_of_its_process)
     CHECK_INT(number("SELECT count(*) FROM thread t JOIN process p ON p.id = t.process_id WHERE p.tgid = 4000000"), 3);
     CHECK_INT(number("SELECT ended_ns FROM thread WHERE tid = 4000000 AND started_ns = 1000"), 7500000);
     CHECK_INT(number("SELECT ended_ns FROM thread WHERE tid = 4000001"), 8000000);
+    CHECK_INT(number("SELECT count(*) FROM gap g JOIN thread t ON t.id = g.thread_id WHERE tid = 4000000 AND started_ns = 1000"), 2);
     CHECK_INT(number("SELECT out_ns FROM gap g JOIN thread t ON t.id = g.thread_id WHERE tid = 4000000 AND started_ns = 8000000"), 9000000);
     CHECK_INT(number("SELECT count(*) FROM process WHERE tgid = 4000000 AND comm = 'other' AND exit_code IS NULL"), 1);
 }

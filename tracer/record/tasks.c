@@ -194,11 +194,21 @@ static void tasks_rename(struct task_thread *thread, const char *comm, int64_t a
     }
 }
 
+// Whose id it was then: one that called exec has that of another (tasks_take_over), of which records come later than that.
+static struct task_thread *tasks_find_thread_at(struct tasks *tasks, const struct ug_task *task, int64_t at_ns)
+{
+    struct task_thread *newest = tasks_find_thread(tasks, task->tid);
+    for (struct task_thread *thread = newest; thread && at_ns; thread = thread->next)
+        if (thread->tid == task->tid && thread->process->tgid == task->tgid && thread->started_ns <= at_ns)
+            return thread;
+    return newest;
+}
+
 struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task, int64_t at_ns)
 {
     if (task->tid == 0 && task->comm[0] == 0)
         return NULL;
-    struct task_thread *thread = tasks_find_thread(tasks, task->tid);
+    struct task_thread *thread = tasks_find_thread_at(tasks, task, at_ns);
     bool same = thread && thread->process->tgid == task->tgid &&
                 !(thread->ended && at_ns > thread->ended_ns + TASKS_CHECK_NS) &&
                 !tasks_is_other(thread->process, at_ns);

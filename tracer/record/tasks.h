@@ -77,7 +77,7 @@ struct tasks *tasks_new(struct writer *writer, int64_t recording_id);
 void tasks_free(struct tasks *tasks, void (*process_gone)(void *context, struct task_process *process),
                 void *context);
 
-// The thread a record names as it was at a time; NULL when it names nobody (tid 0 without a name) or too many are known.
+// The thread a record names as it was at a time (0: now); NULL when it names nobody (tid 0 without a name) or too many are known.
 // The newest name is kept: records are read late, and tell of a waker, of who got the CPU a second ago, of an owner now.
 struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task, int64_t at_ns);
 // The same, as a row's id: 0 = nobody. idle: tid 0 is the idle task even without a name.
