@@ -181,7 +181,7 @@ static __always_inline void send_unfinished(struct seq_file *seq, struct task_st
     if (!out_ns || now - out_ns < threshold_ns)
         return;
     if (task->on_cpu) { /* it is back, which was not told: see end_untold */
-        if (last)
+        if (last && claim_gap(thread, out_ns)) /* lost, and not told by its next switch as well */
             count_lost(UG_COUNTER_GAP);
         return;
     }
