@@ -101,6 +101,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
     capture->ring_bytes = ring_bytes;
     capture->no_children = opts->no_children;
     capture->miss_switch_in = opts->miss_switch_in;
+    capture->no_loop = opts->no_loop;
     capture->prompt = opts->prompt;
     capture->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
     status = capture_load(capture, err);

@@ -80,7 +80,7 @@ struct capture {
     uint32_t sample_hz;
     size_t ring_bytes;
     uint32_t miss_switch_in;
-    bool faults, no_children, prompt, detached;
+    bool faults, no_children, no_loop, prompt, detached;
     char *cgroup;
     int64_t cgroup_read_ns;     // when its processes were read last
     struct code_range *tracing; // functions of tracepoints, in order

@@ -224,9 +224,9 @@ int each_task(struct bpf_iter__task *ctx)
     struct task_struct *task = ctx->task;
     struct thread *thread;
 
-    if (!task) { /* behind the last one */
-        if (iterator_mode == MODE_UNFINISHED)
-            BOUNDED_LOOP(TALLY_SLOTS, send_rest, NULL);
+    if (!task) { /* behind the last one; verifiers that go through loops step by step are spared this one */
+        if (iterator_mode == MODE_UNFINISHED && have_loop)
+            bpf_loop(TALLY_SLOTS, send_rest, NULL, 0);
         return 0;
     }
     if (iterator_mode == MODE_MARK || iterator_mode == MODE_MARK_AGAIN) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints what the capture delivers, one JSON object a line, for the tests of this folder:
 //   capture_dump [-t threshold_ns] [-z hz] [-r ring_bytes] [-d ms] [-n] [-c cgroup] [-l] [-L] [-S] [-u N]
-//   [-p] PID...
+//   [-o] [-p] PID...
 // -n: no children; -l: look at the begin; -L: look every 20 ms; -p: do not poll before the end;
-// -u N: of N switches to a target one is not seen; -S: the table of sources. "ready" is printed when attached. It ends after -d ms or when its stdin
-// closes. Kernel functions are named from /proc/kallsyms.
+// -o: as on a kernel without bpf_loop; -u N: of N switches to a target one is not seen; -S: the table of sources. "ready" is printed when attached.
+// It ends after -d ms or when its stdin closes. Kernel functions are named from /proc/kallsyms.
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -305,7 +305,7 @@ int main(int argc, char **argv)
     pid_t pids[UG_TARGETS_MAX];
     int letter, status;
 
-    while ((letter = getopt(argc, argv, "t:z:r:d:c:u:fnlLpS")) != -1) {
+    while ((letter = getopt(argc, argv, "t:z:r:d:c:u:fnolLpS")) != -1) {
         switch (letter) {
         case 't':
             opts.threshold_ns = atoll(optarg);
@@ -330,6 +330,9 @@ int main(int argc, char **argv)
             break;
         case 'n':
             opts.no_children = true;
+            break;
+        case 'o':
+            opts.no_loop = true;
             break;
         case 'l':
             look_once = true;

@@ -3,6 +3,7 @@
 """Gaps of a target: split, waker, stacks, holder of a futex, preemption; threads and children born later; nothing of
 others."""
 import contextlib
+import json
 import os
 import time
 
@@ -39,6 +40,17 @@ def pipe_pair():
 def overlaps(gaps):
     gaps = sorted((gap["out_ns"], gap["in_ns"]) for gap in gaps)
     return [pair for pair in zip(gaps, gaps[1:]) if pair[0][1] > pair[1][0]]
+
+
+def without_loops():
+    """As on a kernel that has no bpf_loop: its verifier takes the same programs."""
+    lacks = []
+    for options in ([], ["-o"]):
+        with Subject("pipe") as subject, Capture(subject.pid, options=options) as capture:
+            capture.wait(lambda r: is_gap(r, subject.pid, "pipe_read") and r["waker"]["tid"] == subject.id, "a gap in the pipe")
+            capture.stop()
+            lacks.append(sorted(r["text"] for r in map(json.loads, iter(capture.line, None)) if r["kind"] == "missing"))
+    check(lacks[0] == lacks[1], "with and without:", *lacks)
 
 
 def untold_switches():
@@ -253,5 +265,5 @@ def frozen_child():
             remove(os.path.join(cgroup, part))
 
 
-main(pipe_pair, untold_switches, untold_before_exit, short_ones, futex_holder, preempted, born_later, exec_of_a_thread, not_children, others_are_silent, renamed, cgroup_members,
+main(pipe_pair, without_loops, untold_switches, untold_before_exit, short_ones, futex_holder, preempted, born_later, exec_of_a_thread, not_children, others_are_silent, renamed, cgroup_members,
      frozen_child)
