@@ -310,7 +310,8 @@ static __always_inline bool claim_gap(struct thread *thread, __u64 out_ns)
     return __sync_val_compare_and_swap(&thread->out_ns, out_ns, 0) == out_ns;
 }
 
-/* The thread was off the CPU from `out_ns` until `in_ns`. prev: who left the CPU for it; NULL: not known. */
+/* The thread was off the CPU from `out_ns` until `in_ns`. prev: who left the CPU for it; NULL: not known. A wait that the iterator has
+ * claimed is left to it: it may give it back, and the next switch tells it then. */
 static __always_inline void end_gap(struct thread *thread, struct task_struct *task, struct task_struct *prev, __u64 out_ns,
                                     __u64 in_ns)
 {
@@ -318,8 +319,10 @@ static __always_inline void end_gap(struct thread *thread, struct task_struct *t
     struct ug_gap *gap;
     __u64 off = in_ns - out_ns;
 
-    if (off < threshold_ns && !short_is_due(thread, off))
+    if (off < threshold_ns && !short_is_due(thread, off)) {
+        thread->out_ns = 0;
         return;
+    }
     scratch = scratch_of(SCRATCH_SWITCH);
     if (!scratch || !claim_gap(thread, out_ns))
         return;
@@ -348,7 +351,6 @@ static __always_inline void switch_in(struct task_struct *task, struct task_stru
     if (!out_ns)
         return;
     end_gap(thread, task, prev, out_ns, now);
-    thread->out_ns = 0;
 }
 
 /*

@@ -196,8 +196,8 @@ static __always_inline void send_unfinished(struct seq_file *seq, struct task_st
         return;
     if (write_record(seq, last ? UG_COUNTER_GAP : UG_COUNTER_STATE, gap, gap->head.size, gap_is_cut(gap)) || !last)
         return;
-    /* To be told when the kernel comes again; unless it has gone off again already, for the next wait. */
-    if (__sync_val_compare_and_swap(&thread->out_ns, 0, out_ns))
+    /* To be told when the kernel comes again; unless it has gone off again already, for the next wait, or may have been at its end. */
+    if (task->flags & PF_EXITING || __sync_val_compare_and_swap(&thread->out_ns, 0, out_ns))
         count_lost(UG_COUNTER_GAP);
 }
 
