@@ -263,26 +263,32 @@ int BPF_PROG(fact_swap_numa, struct task_struct *task)
 
 struct freeze_search {
     __u64 cgroup, self; /* self: as the parent of others it is known by that */
+    __u64 last; /* the one that was asked for last, in vain: processes of a job are mostly in one */
     bool found;
 };
 
 /* Is the cgroup that of the process, or above it? In the hierarchy of version 2, where the
  * tracepoint is. */
-static __always_inline bool holds_process(const struct freeze_search *search, __u32 tgid)
+static __always_inline bool holds_process(struct freeze_search *search, __u32 tgid)
 {
     struct task_struct *task = bpf_task_from_pid(tgid);
     struct cgroup_subsys_state *state;
-    bool found = false;
+    struct cgroup *own;
+    bool found;
 
     if (!task)
         return false;
-    state = BPF_CORE_READ(task, cgroups, dfl_cgrp, self.parent);
-    found = (__u64)BPF_CORE_READ(task, cgroups, dfl_cgrp) == search->cgroup;
+    own = BPF_CORE_READ(task, cgroups, dfl_cgrp);
+    bpf_task_release(task);
+    if ((__u64)own == search->last)
+        return false;
+    search->last = (__u64)own;
+    found = (__u64)own == search->cgroup;
+    state = BPF_CORE_READ(own, self.parent);
     for (int depth = 0; depth < CGROUP_DEPTH && state && !found; depth++) {
         found = (__u64)state == search->self;
         state = BPF_CORE_READ(state, parent);
     }
-    bpf_task_release(task);
     return found;
 }
 
