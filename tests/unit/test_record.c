@@ -33,7 +33,7 @@ static struct {
     unsigned char queue[8 << 20];
     size_t len;
     struct ug_counts counts[UG_COUNTER_COUNT];
-    int open_error, detach_error;
+    int open_error, detach_error, look_error, totals_error;
     pid_t added, unwound;
     uint32_t slabs, rules; // of unwind tables
     struct ug_unwind_process process;
@@ -79,14 +79,14 @@ int capture_waiting(struct capture *capture)
 int capture_look(struct capture *capture)
 {
     (void)capture;
-    return 0;
+    return fake.look_error;
 }
 
 int capture_totals(struct capture *capture, void (*each)(void *context, const struct capture_total *total),
                    void *context)
 {
     (void)capture, (void)each, (void)context;
-    return 0;
+    return fake.totals_error;
 }
 
 void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUNTER_COUNT])
@@ -563,6 +563,19 @@ TEST(waits_that_could_not_be_read_at_the_end_are_a_breach)
     end();
     CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.gap' AND dropped = 0"), 1);
     check_text("SELECT detail FROM ledger WHERE producer = 'bpf.gap'", "could not be read: Too many open files");
+}
+
+TEST(what_could_not_be_asked_at_the_end_is_told)
+{
+    begin();
+    fake.counts[UG_COUNTER_GAP] = (struct ug_counts){.seen = 10, .kept = 10};
+    fake.look_error = -EMFILE;
+    fake.totals_error = -ENOMEM;
+    end();
+    CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.gap' AND dropped = 0"), 1);
+    check_text("SELECT detail FROM ledger WHERE producer = 'bpf.gap'", "short ones could not be counted: Cannot allocate memory");
+    CHECK_INT(number("SELECT breach FROM ledger WHERE producer = 'bpf.state'"), 0);
+    check_text("SELECT detail FROM ledger WHERE producer = 'bpf.state'", "at the end could not be asked: Too many open files");
 }
 
 static const struct ug_unwind_span *span_of(uint64_t address)

@@ -8,6 +8,12 @@
 #include "common/strings.h"
 #include "tracer/record/recorder.h"
 
+static void ledger_add_failed(struct strbuf *text, int rc, const char *what)
+{
+    if (rc)
+        strbuf_add(text, "%s%s: %s", text->len ? ", " : "", what, strerror(-rc));
+}
+
 static int ledger_capture(struct recorder *recorder, const int64_t *launch_id, struct error *err)
 {
     const enum writer_table none = WRITER_TABLE_COUNT; // such records make no row each
@@ -40,9 +46,13 @@ static int ledger_capture(struct recorder *recorder, const int64_t *launch_id, s
             strbuf_add(&text, "%s%" PRIu64 " could not be written to the store", text.len ? ", " : "", lost);
         if (i == UG_COUNTER_TASK && counts[i].dropped)
             strbuf_add(&text, "each a thread that is not followed, or a birth, an end or a name that is not known");
-        bool untold = i == UG_COUNTER_GAP && recorder->waits_rc; // how many is not known
-        if (untold)
-            strbuf_add(&text, "%sthose that went on at the end could not be read: %s", text.len ? ", " : "", strerror(-recorder->waits_rc));
+        bool untold = i == UG_COUNTER_GAP && (recorder->waits_rc || recorder->totals_rc); // how many is not known
+        if (i == UG_COUNTER_GAP) {
+            ledger_add_failed(&text, recorder->waits_rc, "those that went on at the end could not be read");
+            ledger_add_failed(&text, recorder->totals_rc, "short ones could not be counted");
+        }
+        if (i == UG_COUNTER_STATE)
+            ledger_add_failed(&text, recorder->look_rc, "who held what others waited for at the end could not be asked");
         rc = store_ledger(recorder->store, launch_id, rows[i].producer, "records", (int64_t)counts[i].seen,
                           (int64_t)(counts[i].kept - lost), (int64_t)dropped, rows[i].breach && (dropped || untold), text.text,
                           err);

@@ -520,8 +520,10 @@ static void recorder_detach(struct recorder *recorder)
     while (capture_poll(recorder->capture, 0) > 0 && clock_monotonic_ns() < drain_end_ns)
         ;
     recorder_put_waiting(recorder, true);
-    capture_look(recorder->capture); // who holds what those wait for that never came back
-    capture_totals(recorder->capture, recorder_on_total, recorder);
+    int looked = capture_look(recorder->capture); // who holds what those wait for that never came back
+    recorder->look_rc = looked < 0 ? looked : 0;
+    int told = capture_totals(recorder->capture, recorder_on_total, recorder);
+    recorder->totals_rc = told < 0 ? told : 0;
     recorder->end_ns = clock_monotonic_ns();
     recorder->waits_rc = capture_detach(recorder->capture);
     for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)

@@ -38,7 +38,7 @@ struct recorder {
     int64_t launch_id; // 0: none
     int64_t threshold_ns;
     char *cgroup;
-    int waits_rc; // of reading those that went on at the end
+    int waits_rc, look_rc, totals_rc; // of what is read at the end: waits that go on, who holds what they wait for, short waits
     bool ask_alive, alive, stopped;
     int64_t begin_ns, end_ns, commit_next_ns, counters_next_ns, alive_next_ns, asked_next_ns, search_next_ns, look_next_ns;
     bool no_children, live;
