@@ -153,7 +153,8 @@ static int choose_by_rank(const void *left, const void *right)
     return (of_a > of_b) - (of_a < of_b);
 }
 
-static int choose_collect(struct merge_result *result, struct error *err)
+// A part is made once, and the store of all may be made of it long after: it is not made while somebody records.
+static int choose_collect(struct merge_result *result, bool part, struct error *err)
 {
     struct scan *scan = &result->scan;
     int rc = 0;
@@ -164,7 +165,10 @@ static int choose_collect(struct merge_result *result, struct error *err)
         rc = result->chosen_count ? choose_check_job(result, result->chosen[0], shard, err) : choose_check_job(result, shard, shard, err);
         vector_push(result->chosen, result->chosen_count, shard);
         result->bytes += shard->bytes;
-        if (shard->alive)
+        if (rc == 0 && shard->alive && part)
+            rc = error_set(err, -EINVAL, "rank %d is still being recorded into '%s': make the part when the job has ended",
+                           (int)shard->who.launcher.rank, shard->path);
+        else if (shard->alive)
             choose_note(result, "rank %d is still being recorded: what it has by now is taken", (int)shard->who.launcher.rank);
     }
     if (result->chosen_count)
@@ -288,7 +292,7 @@ int choose_shards(const struct merge_opts *opts, struct merge_result *result, st
     if (rc == 0)
         rc = choose_restart(opts->restart, result, err);
     if (rc == 0)
-        rc = choose_collect(result, err);
+        rc = choose_collect(result, opts->part, err);
     if (rc == 0 && !result->chosen_count) {
         const char *why = "there is none";
         for (size_t i = 0; i < result->scan.count; i++)

@@ -60,7 +60,7 @@ struct merge_result {
 // merge_run, of which it is the first half.
 int merge_find(const struct merge_opts *opts, struct merge_result *ret, struct error *err);
 // 0, ranks may be missing. -EINVAL: no shards, several runs, a rank that is there twice, shards of jobs of different sizes, a part of
-// several nodes: nothing is written, and *ret has what is known. Else -errno. merge_free in any case.
+// several nodes or of a job that runs: nothing is written, and *ret has what is known. Else -errno. merge_free in any case.
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err);
 void merge_free(struct merge_result *result);
 

@@ -46,7 +46,7 @@ static const char *const merge_examples[] = {
 
 static const char merge_exit_codes[] =
     "  0  merged: every rank of the job is there; with --part: nothing tells of a missing one\n"
-    "  2  usage, no shards, several runs in one directory, a rank that is there twice; nothing written\n"
+    "  2  usage, no shards, several runs, a rank twice, a part of a job that runs; nothing written\n"
     "  3  merged, but ranks are missing\n"
     "  4  operational failure: no permission, disk full\n";
 

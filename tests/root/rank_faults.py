@@ -419,6 +419,22 @@ def case_parts_of_other_lengths(folder):
             check_same(parts + ".db", store)
 
 
+def case_part_of_a_job_that_runs(folder):
+    """It would stay without what is still recorded; all shards at once may be looked at meanwhile."""
+    worker = rig.rank(folder, "sh", "-c", WORK % 200, env=rig.environment(RANK=0, WORLD_SIZE=1))
+    rig.await_shard(os.path.join(folder, "RANK", "0-0.db"))
+    parts = os.path.join(folder, "parts")
+    code, document, stderr = rig.part(folder, parts)
+    assert code == 2 and document is None and "rank 0 is still being recorded" in stderr and not os.path.exists(parts), (code, document, stderr)
+    code, document, stderr = rig.merge(folder, os.path.join(folder, "run.db"))
+    assert code == 0 and any("still being recorded" in note for note in document["notes"]), (code, document, stderr)
+    worker.kill()
+    worker.communicate()
+    rig.await_end(folder)
+    code, document, stderr = rig.part(folder, parts)
+    assert code == 0 and not document["notes"], (code, document, stderr)
+
+
 def case_full_disk_of_the_merge(folder):
     shards_of_a_job(folder)
     bytes_max = os.path.getsize(os.path.join(folder, "job", "0-0.db"))
