@@ -14,9 +14,9 @@
 
 void choose_add_missing(struct merge_result *result, int32_t rank, const char *why)
 {
-    for (size_t i = 0; i < result->missing_count; i++)
-        if (result->missing[i].rank == rank)
-            return;
+    if (result->lacks[rank])
+        return;
+    result->lacks[rank] = true;
     vector_push(result->missing, result->missing_count, (struct merge_rank){rank, xstrdup(why)});
 }
 
@@ -311,6 +311,7 @@ int choose_shards(const struct merge_opts *opts, struct merge_result *result, st
                            RANKS_TOLD_MAX);
     }
     if (rc == 0) {
+        result->lacks = xcalloc((size_t)result->ranks, sizeof *result->lacks);
         choose_find_missing(result, &all, opts->part);
         choose_sort_by_node(result);
     }

@@ -10,6 +10,7 @@ int choose_shards(const struct merge_opts *opts, struct merge_result *result, st
 // Nodes are known: the time in which all chosen ones recorded, and how many ranks they have. Who recorded for less than half of what
 // most did is missing instead; in a part, whose node may be an odd one, also who has half of the longest and no end in order.
 void choose_window(struct merge_result *result, bool part);
+// rank: of the job. The first reason counts.
 void choose_add_missing(struct merge_result *result, int32_t rank, const char *why);
 
 #endif

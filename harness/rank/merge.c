@@ -227,7 +227,7 @@ static int merge_write_words(struct store *store, const struct merge_result *res
     }
     for (size_t i = 0; i < result->missing_count; i++) {
         char *text = xasprintf("rank %d: %s", (int)result->missing[i].rank, result->missing[i].why);
-        merge_add_sentence(words, text);
+        json_array_append_new(words->missing, json_string(text)); // each once: not looked for among the others
         json_array_append_new(lacks, json_pack("{si ss}", "rank", (int)result->missing[i].rank, "why", result->missing[i].why));
         free(text);
     }
@@ -481,6 +481,7 @@ void merge_free(struct merge_result *result)
         free(result->duplicates[i].why);
     for (size_t i = 0; i < result->note_count; i++)
         free(result->notes[i]);
+    free(result->lacks);
     free(result->missing);
     free(result->duplicates);
     free(result->notes);

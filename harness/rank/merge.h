@@ -45,6 +45,7 @@ struct merge_result {
     int32_t ranks;              // of the job
     int64_t merged;             // of them
     char *path;                 // of the store; NULL: not known yet
+    bool *lacks;                // by rank: it is in missing
     struct merge_rank *missing, *duplicates;
     size_t missing_count, duplicate_count;
     struct merge_node *nodes;

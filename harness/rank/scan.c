@@ -42,6 +42,23 @@ static bool scan_read_held(const json_t *one, int32_t ranks, struct scan_rank *r
     return range_ns(ret->begin_ns) && range_ns(ret->end_ns) && ret->end_ns >= ret->begin_ns;
 }
 
+static int scan_by_rank(const void *left, const void *right)
+{
+    const struct scan_rank *a = left, *b = right;
+    return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+// In order; each once.
+static bool scan_sort_held(struct scan_shard *shard)
+{
+    qsort(shard->held, shard->held_count, sizeof *shard->held, scan_by_rank);
+    for (size_t i = 1; i < shard->held_count; i++)
+        if (shard->held[i - 1].rank == shard->held[i].rank)
+            return false;
+    shard->who.launcher.rank = shard->held[0].rank;
+    return true;
+}
+
 // What a merge wrote of its node and its ranks, as an identity. Of several nodes it is none: each has a clock of its own.
 static int scan_read_part(const json_t *target, struct scan_shard *shard, struct error *err)
 {
@@ -56,7 +73,8 @@ static int scan_read_part(const json_t *target, struct scan_shard *shard, struct
                             json_object_get(target, "world"), "local_rank", "local_ranks", "node", "host", json_object_get(node, "host"), "boot",
                             json_object_get(node, "boot"), "wall_minus_monotonic_ns", json_object_get(node, "wall_minus_monotonic_ns"), "clock_error_ns",
                             json_object_get(node, "clock_error_ns"));
-    bool holds = identity_parse(who, &shard->who);
+    bool holds = identity_parse(who, &shard->who) && json_array_size(ranks) <= (size_t)shard->who.launcher.ranks &&
+                 json_array_size(json_object_get(target, "missing")) <= (size_t)shard->who.launcher.ranks;
     json_decref(who);
     json_array_foreach(ranks, i, one) {
         struct scan_rank held = {0};
@@ -68,7 +86,7 @@ static int scan_read_part(const json_t *target, struct scan_shard *shard, struct
     }
     shard->part = true;
     shard->missing = json_incref(json_object_get(target, "missing"));
-    return holds ? 0 : error_set(err, -EINVAL, "'%s' does not say which ranks it is of", shard->path);
+    return holds && scan_sort_held(shard) ? 0 : error_set(err, -EINVAL, "'%s' does not say which ranks it is of", shard->path);
 }
 
 static int scan_read_identity(struct store *store, struct scan_shard *shard, struct error *err)

@@ -4,6 +4,7 @@
 merge` and `query` of shards that are missing, there twice, of several runs and restarts, cut short, of a newer version, and of parts. Real recordings; skipped
 where nothing can be recorded."""
 import glob
+import json
 import os
 import shutil
 import signal
@@ -377,6 +378,9 @@ def case_parts_that_are_wrong(folder):
     for make, words in ((lambda: os.truncate(path, os.path.getsize(path) // 2), "damaged"),
                         (lambda: rig.change(path, "UPDATE recording SET target = json_set(target, '$.merged[1]', 99)"), "does not say which ranks"),
                         (lambda: rig.change(path, "UPDATE recording SET target = json_set(target, '$.merged[1].end_ns', 1)"), "does not say which ranks"),
+                        (lambda: rig.change(path, "UPDATE recording SET target = json_set(target, '$.merged[1].rank', 4)"), "does not say which ranks"),
+                        (lambda: rig.change(path, ("UPDATE recording SET target = json_set(target, '$.missing', json(?))",
+                                                   (json.dumps([full] * 9),))), "does not say which ranks"),
                         (lambda: rig.change(path, "UPDATE recording SET target = json_remove(target, '$.nodes')"), "does not say which ranks")):
         shutil.copy(os.path.join(folder, "part.db"), path)
         make()
