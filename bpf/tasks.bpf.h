@@ -42,6 +42,15 @@ static __always_inline void keep_leader(__u32 tgid)
         *leader = tgid;
 }
 
+/* What the totals tell counts from here on. */
+static __always_inline void begin_totals(struct thread *thread, struct task_struct *task)
+{
+    thread->base_switches = task->nvcsw + task->nivcsw;
+    thread->base_run_ns = task->se.sum_exec_runtime;
+    thread->short_gaps = 0;
+    thread->short_gap_ns = 0;
+}
+
 /* Storage first, then the bit: who sees the bit finds the storage. */
 static __always_inline struct thread *mark(struct task_struct *task)
 {
@@ -50,8 +59,7 @@ static __always_inline struct thread *mark(struct task_struct *task)
     if (!thread || thread->marked)
         return NULL;
     thread->marked = 1;
-    thread->base_switches = task->nvcsw + task->nivcsw;
-    thread->base_run_ns = task->se.sum_exec_runtime;
+    begin_totals(thread, task);
     set_target(task->pid);
     if (task->flags &
         PF_EXITING) { /* task_exit may have been before: nobody would clear the bit again */
@@ -101,6 +109,7 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(task_exec, struct task_struct *task, int old_tid, struct linux_binprm *binprm)
 {
     bool target = is_target(old_tid) || is_target(task->pid);
+    struct thread *thread;
     struct ug_task_event event;
 
     if ((__u32)task->tgid == self_tgid)
@@ -109,6 +118,9 @@ int BPF_PROG(task_exec, struct task_struct *task, int old_tid, struct linux_binp
         rename_thread(old_tid, task->pid);
         clear_target(old_tid);
         set_target(task->pid);
+        thread = thread_of(task);
+        if (thread) /* of that id it is another one */
+            begin_totals(thread, task);
     }
     fill_task(&event, task, UG_TASK_EXEC, target);
     event.old_tid = old_tid;

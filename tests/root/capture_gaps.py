@@ -150,6 +150,11 @@ def exec_of_a_thread():
                            r["at_ns"] > began["at_ns"], "the exit of what it became")
         check(end["exit_code"] == 0, end)
         capture.have(lambda r: is_gap(r, child, "nanosleep") and r["out_ns"] > began["at_ns"], "a gap after the exec")
+        late = subject.ask("late thread exec")
+        capture.have(lambda r: r["kind"] == "task" and r["what"] == EXEC and r["task"]["tid"] == late, "the exec of a thread after 200 naps")
+        records, _ = capture.stop()
+        total = [r for r in records if r["kind"] == "total" and r["tid"] == late][0]
+        check(total["switches"] < 100, "switches of another thread:", total)
 
 
 def not_children():

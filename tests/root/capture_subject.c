@@ -6,7 +6,7 @@
 //   holder's thread id map BYTES  resident memory in small pages, and main maps and unmaps spin
 //   main runs threads N  N threads sleep a second at a time idle       main waits for stdin; a line
 //   "thread" starts a sleeper, "fork" a child that sleeps, "exec" a child
-//              that becomes sleep(1), "thread exec" one whose thread does, "name" gives main another name;
+//              that becomes sleep(1), "thread exec" one whose thread does, "late thread exec" after 200 naps, "name" gives main another name;
 //              each answers with the id
 //   storm      two threads play ping-pong over pipes
 #include <pthread.h>
@@ -108,6 +108,14 @@ static void *become_sleep(void *unused)
     return unused;
 }
 
+static void *nap_and_become_sleep(void *unused)
+{
+    for (int i = 0; i < 200; i++)
+        usleep(100);
+    execlp("sleep", "sleep", "2", NULL);
+    return unused;
+}
+
 static void *tell_and_sleep(void *unused)
 {
     say("id", syscall(SYS_gettid));
@@ -167,6 +175,8 @@ static void run_idle(void)
             execlp("sleep", "sleep", "0.05", NULL);
         if (!strcmp(line, "thread exec\n"))
             start(become_sleep);
+        if (!strcmp(line, "late thread exec\n"))
+            start(nap_and_become_sleep);
         sleep_often(NULL);
     }
 }
