@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/containers/map.h"
 #include "common/error.h"
 #include "harness/run/launch.h"
 #include "tracer/store/store.h"
@@ -25,7 +26,7 @@ struct samples_tensor {
     char *name;
     int dtype;
     uint64_t count, digest;
-    void *data; // at most SAMPLES_TENSOR_VALUES_MAX values; none beyond SAMPLES_TENSOR_BYTES_MAX
+    void *data; // at most SAMPLES_TENSOR_VALUES_MAX values; none beyond SAMPLES_TENSOR_BYTES_MAX, but for the first of a name
     size_t data_bytes;
     double *sketch; // of a longer one: TENSOR_SKETCH_BYTES of sums over all its values; NULL
 };
@@ -72,14 +73,18 @@ struct samples {
     uint64_t requests_failed;      // of them: not answered, or by an error of the server
     uint64_t requests_wrong;       // of them: the server knew that its answer was wrong
     uint64_t broken;               // rings the process scribbled over
-    uint64_t tensor_bytes;    // kept
-    uint64_t tensors_digests; // beyond SAMPLES_TENSOR_BYTES_MAX: kept without their values
+    struct map tensor_names;  // of the kept, by the hash of slot and name
+    uint64_t tensor_bytes;    // kept, but for the late
+    uint64_t tensors_late;    // beyond SAMPLES_TENSOR_BYTES_MAX, with their values: the first of their names
+    uint64_t tensors_digests; // beyond it: kept without their values
     uint64_t tensors_over;    // beyond SAMPLES_TENSOR_DIGESTS_MAX of those: not kept
 };
 
 enum {
     SAMPLES_TENSOR_VALUES_MAX = 4096,
     SAMPLES_TENSOR_BYTES_MAX = 16 << 20, // of a launch: outputs of the first steps are compared by their values, the rest by digest
+    SAMPLES_TENSOR_LATE_MAX = 64,        // of a launch, names: 3 MiB of float32
+    SAMPLES_TENSOR_WIDTH_MAX = 16,       // bytes of a value: complex128
     SAMPLES_TENSOR_DIGESTS_MAX = 16384,  // of a launch: 4 MiB
     SAMPLES_TENSOR_BYTES_MIN = 256,      // what one takes in it without any value: its name, its row
     SAMPLES_SPANS_MAX = 1 << 20,         // of a traced launch: 24 MiB; four phases in each of 260,000 steps

@@ -103,3 +103,30 @@ TEST(outputs_beyond_the_room_of_a_launch_are_kept_by_digest)
     pair_rows_clear(&rows);
     world_close(&world);
 }
+
+static void record_late_names(void *arg)
+{
+    double value = 3;
+    (void)arg;
+    for (int i = 0; i < OUTPUTS; i++) {
+        char name[16];
+        if (i < OUTPUTS - 200)
+            snprintf(name, sizeof name, "o");
+        else
+            snprintf(name, sizeof name, "late %d", i % 100);
+        ug_step_begin();
+        ug_step_tensor(name, UG_DTYPE_FLOAT64, &value, 1);
+        ug_step_end(1);
+    }
+}
+
+TEST(the_first_outputs_of_late_names_keep_their_values)
+{
+    struct pair_rows rows = recorded(record_late_names, 1);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE name LIKE 'late%'"), 200);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE name LIKE 'late%' AND length(data) = 8"), SAMPLES_TENSOR_LATE_MAX);
+    CHECK_INT(world_number(&world, "SELECT min(step) FILTER (WHERE length(data) = 0) - max(step) FILTER (WHERE length(data) = 8) FROM tensor "
+                                   "WHERE name LIKE 'late%'"), 1);
+    pair_rows_clear(&rows);
+    world_close(&world);
+}
