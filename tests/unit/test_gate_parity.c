@@ -787,3 +787,15 @@ TEST(launches_of_the_baseline_alone)
     CHECK(!launches_wanted().wants_repeat);
     world_close(&world);
 }
+
+// What differs by digest only is told by no launch.
+TEST(no_launch_for_outputs_without_values)
+{
+    add_late(0, "last", true);
+    struct parity_launches got = launches_wanted();
+    CHECK(!got.wants_anchor && !got.wants_repeat);
+    replace(6, 1e-3, NULL);
+    got = launches_wanted();
+    CHECK(got.wants_anchor && got.wants_repeat);
+    world_close(&world);
+}

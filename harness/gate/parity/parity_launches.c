@@ -8,10 +8,14 @@
 #include "common/strings.h"
 
 // Outputs that are drawn at random have no yardstick but other seeds.
-#define TENSORS_DIFFER(left, right)                                                                \
+#define TENSORS_DIFFER_AND(left, right, more)                                                      \
     "EXISTS (SELECT 1 FROM tensor t JOIN tensor u ON u.launch_id = " right " AND u.rank = t.rank " \
     "AND u.step = t.step AND u.name = t.name WHERE t.launch_id = " left                            \
-    " AND t.name NOT LIKE 'sampled%' AND (t.digest <> u.digest OR t.dtype <> u.dtype))"
+    " AND t.name NOT LIKE 'sampled%' AND (t.digest <> u.digest OR t.dtype <> u.dtype)" more ")"
+#define TENSORS_DIFFER(left, right) TENSORS_DIFFER_AND(left, right, "")
+// A launch tells nothing of what differs by digest only.
+#define VALUES_DIFFER(left, right)                                                                 \
+    TENSORS_DIFFER_AND(left, right, " AND length(t.data) AND length(u.data)")
 #define LOSSES_DIFFER(left, right)                                                                 \
     "EXISTS (SELECT 1 FROM loss t JOIN loss u ON u.launch_id = " right " AND u.rank = t.rank AND " \
     "u.step = t.step WHERE t.launch_id = " left " AND t.bits <> u.bits)"
@@ -64,7 +68,7 @@ static void launches_anchor(struct store *store, int64_t workload_id,
     if (anchors > 1 || failed ||
         store_get_int(store, &launches->anchor_seed, NULL,
                       "SELECT p.seed " SIDES
-                      "AND " TENSORS_DIFFER("a.id", "b.id") " ORDER BY p.idx "
+                      "AND " VALUES_DIFFER("a.id", "b.id") " ORDER BY p.idx "
                                                             "LIMIT 1",
                       "i", workload_id))
         return;
@@ -107,7 +111,7 @@ static void launches_repeat(struct store *store, int64_t workload_id,
                       "SELECT p.seed " SIDES
                       "AND NOT EXISTS (SELECT 1 FROM pair q WHERE q.workload_id "
                       "= ?1 AND q.phase = 'pilot' AND q.seed = p.seed) AND "
-                      "(" TENSORS_DIFFER("a.id", "b.id") " OR " LOSSES_DIFFER(
+                      "(" VALUES_DIFFER("a.id", "b.id") " OR " LOSSES_DIFFER(
                           "a.id", "b.id") ") "
                                           "ORDER BY p.idx LIMIT 1",
                       "i", workload_id) == 0;
