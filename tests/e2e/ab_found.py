@@ -233,10 +233,33 @@ def test_inference_in_cuda_graphs(case):
                           "for i in range(60): (model if i % 10 == 9 else run[i % 2])()", "steps: the call of Model, 84 a launch", 84)
 
 
+SEVERAL = "step = Step()\ndef some(): [step() for _ in range(%s)]\nrun = captured(some)\nfor i in range(60): %s"
+
+
 def test_several_steps_in_one_cuda_graph(case):
-    """Which a replay makes all at once."""
-    program(case, GRAPHS + "step = Step()\ndef both(): step(), step()\nrun = captured(both)\nfor i in range(60): run()", **WHOLE)
-    check_whole(case, "a CUDA graph with several steps, on side 'new'")
+    """Which a replay makes all at once: the other side's steps are no such ones."""
+    program(case, GRAPHS + SEVERAL % ("2", "run()"), **WHOLE)
+    check_whole(case)
+    assert "Optimizer.step of SGD on side 'old', Optimizer.step of SGD, 2 in each CUDA graph behind 24 called on side 'new'" in case.value(NOTE), case.value(NOTE)
+
+
+def test_as_many_steps_in_each_cuda_graph(case):
+    """A replay is a step, where both sides make as many in it, behind as many that are none."""
+    program(case, GRAPHS.replace("side == 'b'", "True") + SEVERAL % ("2", "run()"))
+    done = case.run()
+    check_judged(case, done)
+    assert "steps: Optimizer.step of SGD, 2 in each CUDA graph behind 24 called, 84 a launch" in case.value(NOTE), case.value(NOTE)
+    assert interleave(case) == "steps" and case.rows(STEPS) == [(84, 84)], case.rows(STEPS)
+
+
+def test_other_numbers_of_steps_in_cuda_graphs(case):
+    program(case, GRAPHS.replace("side == 'b'", "True") + SEVERAL % ("2 + (side == 'b')", "run()"), **WHOLE)
+    check_whole(case)
+    assert "2 in each CUDA graph behind 24 called on side 'old', Optimizer.step of SGD, 3 in each CUDA graph behind 36 called on side 'new'" in case.value(NOTE), case.value(NOTE)
+    os.unlink(case.db_path)
+    program(case, GRAPHS.replace("side == 'b'", "True") + SEVERAL % ("2", "(step if i == 30 else run)()"), **WHOLE)
+    check_whole(case)
+    assert "CUDA graphs with several steps, and steps without, or with another number, on side 'old'" in case.value(NOTE), case.value(NOTE)
 
 
 def test_a_rule_that_does_not_hold(case):

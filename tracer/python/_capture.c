@@ -20,21 +20,21 @@ bool capture_is_on(void)
     return now.is_on;
 }
 
-static void add(const void *key, PyObject *type, bool is_call)
+static void add(const void *key, PyObject *type, bool is_call, uint32_t times)
 {
     if (now.count > 0 && now.is_call && !is_call) {
         now.count = 0; // what trains has steps of its optimizer
     }
     for (unsigned i = 0; i < now.count; i++) {
         if (now.keys[i] == key) {
-            now.times[i]++;
+            now.times[i] += times;
             return;
         }
     }
     if (now.count == CYCLE_KEYS_MAX || (now.count > 0 && now.is_call != is_call)) {
         return;
     }
-    now.times[now.count] = 1;
+    now.times[now.count] = times;
     now.keys[now.count++] = key;
     now.is_call = is_call;
     Py_INCREF(type);
@@ -51,21 +51,19 @@ void capture_optimizer_ends(PyObject *optimizer)
 {
     now.depth -= now.depth > 0 ? 1 : 0;
     if (now.depth == 0) {
-        add(optimizer, (PyObject *)Py_TYPE(optimizer), false);
+        add(optimizer, (PyObject *)Py_TYPE(optimizer), false, 1);
     }
 }
 
 void capture_call(PyObject *model)
 {
-    add(model, (PyObject *)Py_TYPE(model), true);
+    add(model, (PyObject *)Py_TYPE(model), true, 1);
 }
 
 void capture_replay(const struct capture *capture)
 {
-    for (int times = 0; times <= capture->is_several; times++) {
-        for (unsigned i = 0; i < capture->count; i++) {
-            add(capture->keys[i], capture->type, capture->is_call);
-        }
+    for (unsigned i = 0; i < capture->count; i++) {
+        add(capture->keys[i], capture->type, capture->is_call, capture->times);
     }
 }
 
@@ -85,21 +83,23 @@ void capture_begins(bool is_looked_at)
 
 PyObject *capture_ends(void)
 {
-    PyObject *keys, *result = NULL;
-    bool is_several = true;
+    PyObject *keys, *times, *result = NULL;
+    uint32_t least = UINT32_MAX;
 
     now.is_on = false;
     if (now.count == 0) {
         Py_RETURN_NONE;
     }
     for (unsigned i = 0; i < now.count; i++) {
-        is_several = is_several && now.times[i] > 1;
+        least = now.times[i] < least ? now.times[i] : least;
     }
     keys = PyBytes_FromStringAndSize((const char *)now.keys, (Py_ssize_t)(now.count * sizeof(now.keys[0])));
-    if (keys != NULL) {
-        result = PyTuple_Pack(4, now.type, now.is_call ? Py_True : Py_False, is_several ? Py_True : Py_False, keys);
-        Py_DECREF(keys);
+    times = PyLong_FromUnsignedLong(least);
+    if (keys != NULL && times != NULL) {
+        result = PyTuple_Pack(4, now.type, now.is_call ? Py_True : Py_False, times, keys);
     }
+    Py_XDECREF(keys);
+    Py_XDECREF(times);
     clear();
     return result;
 }
@@ -111,7 +111,7 @@ int capture_read(PyObject *held, struct capture *ret_capture)
     Py_ssize_t length;
     size_t count;
 
-    if (!PyArg_ParseTuple(held, "OppS", &ret_capture->type, &ret_capture->is_call, &ret_capture->is_several, &keys) ||
+    if (!PyArg_ParseTuple(held, "OpIS", &ret_capture->type, &ret_capture->is_call, &ret_capture->times, &keys) ||
         PyBytes_AsStringAndSize(keys, &bytes, &length) < 0) {
         return -1;
     }

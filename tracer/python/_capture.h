@@ -12,7 +12,7 @@
 struct capture {
     PyObject *type;
     int is_call;    // of models
-    int is_several; // all of them more than once: a replay is several steps
+    unsigned times; // that a replay makes all of them at least: as many steps
     unsigned count;
     const void *keys[CYCLE_KEYS_MAX]; // optimizers, or models; compared only: they may be gone
 };

@@ -29,6 +29,7 @@ enum rule { RULE_NONE, RULE_OPTIMIZER, RULE_MODULE, RULE_JIT, RULE_FUNCTION };
 
 static const char *const rule_names[] = {"", "optimizer", "module", "jit", "function"};
 static const char *const rule_words[] = {"", "Optimizer.step of ", "the call of ", "the jitted ", ""};
+static const char several_differ[] = "!CUDA graphs with several steps, and steps without, or with another number";
 
 static struct {
     bool is_on;
@@ -51,6 +52,7 @@ static struct {
     bool evaluates; // since the last step a model that trains was only evaluated
     bool is_inside; // a thread is inside an outermost call
     bool replays;   // a graph has made a part of a step
+    unsigned several; // steps of the program that each replay makes, where they are more than one; then a replay is a step
     char names[NAMES_BYTES];
 } find;
 
@@ -63,6 +65,20 @@ static __thread bool is_nested; // this thread is inside an outermost call
 static void tell(const char *name, const char *text)
 {
     ug_step_text(UG_BYTES_TEXT, name, text, strlen(text));
+}
+
+// Where a replay makes several steps at once both sides must do so, and as many, behind as many that were made one by one: the words differ
+// else, and nobody compares the steps.
+static void tell_rule(void)
+{
+    char text[NAMES_BYTES];
+
+    if (find.several > 0) {
+        snprintf(text, sizeof(text), "%s, %u in a graph, %llu before", rule_names[find.rule], find.several, (unsigned long long)find.steps);
+    } else {
+        snprintf(text, sizeof(text), "%s", rule_names[find.rule]);
+    }
+    tell("steps_from", text);
 }
 
 // The program does what the rule is not made for: its steps are none, and the harness must know. why
@@ -172,7 +188,7 @@ static int begin_step(enum rule rule)
 {
     if (find.rule == RULE_NONE) {
         find.rule = rule;
-        tell("steps_from", rule_names[rule]);
+        tell_rule();
         tell_ranks();
     }
     if (core_begin() < 0) {
@@ -255,6 +271,10 @@ static int optimizer_enter(PyObject *optimizer)
         find.optimizers[find.depth++] = optimizer;
     }
     if (find.depth > 1) {
+        return 0;
+    }
+    if (find.several > 0) {
+        give_up(several_differ);
         return 0;
     }
     if (!find.is_open && begin_step(RULE_OPTIMIZER) < 0) {
@@ -447,7 +467,8 @@ static PyObject *trains(PyObject *module, PyObject *ignored)
     find.root_count = 0;
     find.names[0] = '\0';
     find.rule = RULE_OPTIMIZER;
-    tell("steps_from", rule_names[find.rule]);
+    find.several = 0;
+    tell_rule();
     Py_RETURN_NONE;
 }
 
@@ -587,7 +608,14 @@ static bool is_root(PyObject *model)
 
 static int inference_begins(PyObject *model)
 {
-    return !is_root(model) || find.is_open ? 0 : begin_step(RULE_MODULE);
+    if (!is_root(model)) {
+        return 0;
+    }
+    if (find.several > 0) {
+        give_up(several_differ);
+        return 0;
+    }
+    return find.is_open ? 0 : begin_step(RULE_MODULE);
 }
 
 static int inference_ends(PyObject *model)
@@ -676,6 +704,20 @@ static PyObject *graph_capture_ends(PyObject *module, PyObject *ignored)
     return capture_ends();
 }
 
+// Do replays that make `times` steps each fit what was replayed before?
+static bool times_fit(unsigned times)
+{
+    bool is_first = find.several == 0 && !find.replays;
+
+    if (times > 1 && is_first) {
+        find.several = times;
+        if (find.rule != RULE_NONE) {
+            tell_rule();
+        }
+    }
+    return find.several == (times > 1 ? times : 0);
+}
+
 // True: graph_ends() belongs to it.
 static PyObject *graph_begins(PyObject *module, PyObject *held)
 {
@@ -695,9 +737,9 @@ static PyObject *graph_begins(PyObject *module, PyObject *held)
         (find.rule != RULE_NONE && find.rule != rule)) {
         Py_RETURN_FALSE;
     }
-    if (capture.is_several) {
+    if (!times_fit(capture.times)) {
         find.rule = rule;
-        give_up("!a CUDA graph with several steps");
+        give_up(several_differ);
         Py_RETURN_FALSE;
     }
     if (!find.is_open && begin_step(rule) < 0) {
@@ -731,7 +773,12 @@ static PyObject *graph_ends(PyObject *module, PyObject *held)
         size_t length = strlen(find.names);
 
         find.replays = true;
-        snprintf(find.names + length, sizeof(find.names) - length, " in a CUDA graph");
+        if (find.several > 0) {
+            snprintf(find.names + length, sizeof(find.names) - length, ", %u in each CUDA graph behind %llu called", find.several,
+                     (unsigned long long)find.steps);
+        } else {
+            snprintf(find.names + length, sizeof(find.names) - length, " in a CUDA graph");
+        }
         tell("steps_found", find.names);
     }
     rc = !capture.is_call ? round_ends(is_over) : is_over ? end_step() : 0;
