@@ -331,6 +331,36 @@ def check_interpreter(python):
     assert phases(lines) == {"data", "forward", "backward", "optimizer"}, phases(lines)
 
 
+EVALUATED = """
+import time, torch
+class Model(torch.nn.Module):
+    def forward(self):
+        return 1
+model, optimizer = Model(), torch.optim.SGD()
+graph = torch.cuda.graphs.CUDAGraph()
+graph.capture_begin()
+model()
+torch.autograd.backward([])
+graph.capture_end()
+for i in range(20):
+    if i == 10:
+        with torch.no_grad():
+            model.eval()()
+            time.sleep(1)
+        model.train()
+    graph.replay()
+    optimizer.step()
+"""
+
+
+def check_evaluated(python):
+    """An evaluation is no part of the step, also where forward and backward are replayed and the optimizer is called."""
+    lines = launch(python, "-c", EVALUATED, MORE_PATH=os.path.join(HERE, "fake_torch"))
+    took_ns = [step["end_ns"] - step["begin_ns"] for step in steps(lines)]
+    assert len(took_ns) == 20 and took_ns[10] < 900000000, took_ns
+    assert text(lines, 0, "steps_from") == "optimizer" and phases(lines) == {"data", "graph", "optimizer"}, (text(lines, 0, "steps_from"), phases(lines))
+
+
 NAMED = """
 import os, sys
 def helper(x):
@@ -391,6 +421,7 @@ def interpreters():
 def main():
     cases = [("interpreter " + path, check_interpreter, path) for path in interpreters()]
     cases += [("interpreter, a named function " + path, check_named, path) for path in interpreters()]
+    cases += [("interpreter, an evaluation before a graph", check_evaluated, sys.executable)]
     for side in ("baseline", "candidate"):
         path = os.path.join(HERE, "../../envs", side, "bin/python")
         if os.path.exists(path):

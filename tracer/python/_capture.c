@@ -8,7 +8,7 @@
 static __thread struct {
     bool is_on;
     PyObject *type; // held; NULL: nothing yet
-    bool is_call;
+    bool is_call, is_forward;
     unsigned depth; // optimizers that are under way: some call others
     unsigned count;
     const void *keys[CYCLE_KEYS_MAX];
@@ -60,8 +60,14 @@ void capture_call(PyObject *model)
     add(model, (PyObject *)Py_TYPE(model), true, 1);
 }
 
+void capture_forward(void)
+{
+    now.is_forward = true;
+}
+
 void capture_replay(const struct capture *capture)
 {
+    now.is_forward = now.is_forward || capture->count == 0;
     for (unsigned i = 0; i < capture->count; i++) {
         add(capture->keys[i], capture->type, capture->is_call, capture->times);
     }
@@ -84,10 +90,10 @@ void capture_begins(bool is_looked_at)
 PyObject *capture_ends(void)
 {
     PyObject *keys, *times, *result = NULL;
-    uint32_t least = UINT32_MAX;
+    uint32_t least = now.count > 0 ? UINT32_MAX : 1;
 
     now.is_on = false;
-    if (now.count == 0) {
+    if (now.count == 0 && !now.is_forward) {
         Py_RETURN_NONE;
     }
     for (unsigned i = 0; i < now.count; i++) {
@@ -96,7 +102,7 @@ PyObject *capture_ends(void)
     keys = PyBytes_FromStringAndSize((const char *)now.keys, (Py_ssize_t)(now.count * sizeof(now.keys[0])));
     times = PyLong_FromUnsignedLong(least);
     if (keys != NULL && times != NULL) {
-        result = PyTuple_Pack(4, now.type, now.is_call ? Py_True : Py_False, times, keys);
+        result = PyTuple_Pack(4, now.type != NULL ? now.type : Py_None, now.is_call ? Py_True : Py_False, times, keys);
     }
     Py_XDECREF(keys);
     Py_XDECREF(times);

@@ -13,7 +13,7 @@ struct capture {
     PyObject *type;
     int is_call;    // of models
     unsigned times; // that a replay makes all of them at least: as many steps
-    unsigned count;
+    unsigned count; // 0: a forward pass that wants gradients, and no more
     const void *keys[CYCLE_KEYS_MAX]; // optimizers, or models; compared only: they may be gone
 };
 
@@ -21,6 +21,7 @@ bool capture_is_on(void); // this thread captures: nothing that it calls is run 
 void capture_optimizer_begins(void);
 void capture_optimizer_ends(PyObject *optimizer); // one that another one calls is part of that
 void capture_call(PyObject *model);
+void capture_forward(void); // of a model that trains
 void capture_replay(const struct capture *capture); // of a graph within the one that is captured
 void capture_begins(bool is_looked_at);
 PyObject *capture_ends(void);                                     // for capture_read(); None: nothing of a step; NULL with an exception

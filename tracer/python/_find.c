@@ -651,6 +651,7 @@ static PyObject *call_outermost(PyObject *self, PyObject *args, PyObject *kwargs
             capture_call(self);
         } else if (!infers && wants_gradients()) {
             root_add(self); // so that its evaluation is known as such
+            capture_forward();
         }
         return original(self, args, kwargs);
     }
@@ -718,6 +719,21 @@ static bool times_fit(unsigned times)
     return find.several == (times > 1 ? times : 0);
 }
 
+// A replay of a graph that leaves the optimizer to the program: as a forward pass it ends what was evaluated before it. Within the call of a
+// model it is a part of that.
+static bool pass_begins(void)
+{
+    uint64_t now_ns;
+
+    if (!find.is_on || !find.is_open || find.rule != RULE_OPTIMIZER || find.depth > 0 || find.is_inside) {
+        return false;
+    }
+    now_ns = ug_impl_now_ns();
+    evaluation_ends(now_ns);
+    phase_to("graph", now_ns);
+    return true;
+}
+
 // True: graph_ends() belongs to it.
 static PyObject *graph_begins(PyObject *module, PyObject *held)
 {
@@ -732,6 +748,9 @@ static PyObject *graph_begins(PyObject *module, PyObject *held)
     if (capture_is_on()) {
         capture_replay(&capture);
         Py_RETURN_FALSE;
+    }
+    if (capture.count == 0) {
+        return PyBool_FromLong(pass_begins());
     }
     if (!find.is_on || find.depth > 0 || (capture.is_call && (find.is_inside || find.trains)) ||
         (find.rule != RULE_NONE && find.rule != rule)) {
@@ -764,6 +783,10 @@ static PyObject *graph_ends(PyObject *module, PyObject *held)
         return NULL;
     }
     if (!find.is_on || !find.is_open || find.rule != (capture.is_call ? RULE_MODULE : RULE_OPTIMIZER)) {
+        Py_RETURN_NONE;
+    }
+    if (capture.count == 0) {
+        phase_to(NULL, ug_impl_now_ns());
         Py_RETURN_NONE;
     }
     for (unsigned i = 0; i < capture.count; i++) {
