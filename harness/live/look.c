@@ -166,11 +166,29 @@ bool look_again(struct look *look, int64_t window_ns)
     return true;
 }
 
+// The index that a scratch store goes without (tracer/record/recorder.c), as the schema has it.
+static int look_make_index(sqlite3 *to, struct error *err)
+{
+    static const char sql[] = "SELECT sql FROM sqlite_master WHERE name = 'gap_thread'";
+    sqlite3 *schema = NULL;
+    sqlite3_stmt *there = NULL, *wanted = NULL;
+    int rc = store_open_schema(&schema, err);
+    if (rc)
+        return rc;
+    bool has = sqlite3_prepare_v2(to, sql, -1, &there, NULL) == SQLITE_OK && sqlite3_step(there) == SQLITE_ROW;
+    sqlite3_finalize(there);
+    if (!has && (sqlite3_prepare_v2(schema, sql, -1, &wanted, NULL) != SQLITE_OK || sqlite3_step(wanted) != SQLITE_ROW ||
+                 sqlite3_exec(to, (const char *)sqlite3_column_text(wanted, 0), NULL, NULL, NULL) != SQLITE_OK))
+        rc = error_set(err, -EIO, "%s", sqlite3_errmsg(to));
+    sqlite3_finalize(wanted);
+    sqlite3_close(schema);
+    return rc;
+}
+
 static int look_copy(const struct look *look, const char *path, struct error *err)
 {
     static const char end[] = "UPDATE run SET state = 'done', writer_pid = NULL, writer_start = NULL; UPDATE recording SET end_ns = "
-                              "(SELECT max(at_ns) FROM counter WHERE recording_id = recording.id) WHERE end_ns IS NULL; " // in order
-                              "CREATE INDEX IF NOT EXISTS gap_thread ON gap (thread_id, out_ns)"; // which a scratch store lacks
+                              "(SELECT max(at_ns) FROM counter WHERE recording_id = recording.id) WHERE end_ns IS NULL"; // in order
     sqlite3 *from = NULL, *to = NULL;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); // a recording holds what root saw
     if (fd < 0)
@@ -188,6 +206,8 @@ static int look_copy(const struct look *look, const char *path, struct error *er
     sqlite3_backup_finish(backup);
     if (rc == 0 && (!backup || step != SQLITE_DONE || sqlite3_exec(to, end, NULL, NULL, NULL) != SQLITE_OK))
         rc = error_set(err, -EIO, "%s", step != SQLITE_DONE ? sqlite3_errstr(step) : sqlite3_errmsg(to));
+    if (rc == 0)
+        rc = look_make_index(to, err);
     sqlite3_close(to);
     sqlite3_close(from);
     if (rc)
