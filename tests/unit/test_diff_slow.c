@@ -135,6 +135,11 @@ static struct extra collection_and_checkpoint(int side, int pair, int step)
     return save.ns ? save : collection(side, pair, step);
 }
 
+static struct extra checkpoint_for_a_collection(int side, int pair, int step)
+{
+    return side ? checkpoint(side, pair, step) : collection(side, pair, step);
+}
+
 static struct extra unseen(int side, int pair, int step)
 {
     struct extra extra = checkpoint(side, pair, step);
@@ -217,6 +222,21 @@ TEST(a_collection_on_both_sides_alike)
     run("step", PAIRS, 1, collection_and_checkpoint);
     check_checkpoint();
     CHECK(told->a_ns > 1 * MS);
+    end();
+}
+
+// Else what is told would be more than all.
+TEST(what_slow_steps_have_no_more_is_told_beside_what_they_have_more)
+{
+    begin();
+    cell("slow_steps", 1.2, 1.1, 1.3, "fail");
+    run("step", PAIRS, 1, checkpoint_for_a_collection);
+    CHECK_INT(told->part_count, 2);
+    CHECK_STR(told->parts[0].contribution.label, "save_state");
+    CHECK_DBL(told->parts[0].contribution.delta_ns, 4.5 * MS, 0.001 * MS);
+    CHECK_DBL(told->parts[1].contribution.delta_ns, -1.2 * MS, 0.001 * MS); // 60 ms in each 50th
+    CHECK(told->parts[1].contribution.share < -0.3);
+    CHECK_DBL(told->told_ns, told->b_ns - told->a_ns, 0.1 * MS);
     end();
 }
 
