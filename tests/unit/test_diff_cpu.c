@@ -12,6 +12,7 @@ enum { PAIRS = 4, MS = 1000000 };
 static struct diff_workload workload;
 static struct diff_opts opts;
 static struct diff_job job;
+static int others; // threads beside, which do the same on both sides
 
 static void leaf(int side, uint32_t window, const char *place, const char *name, int64_t ns)
 {
@@ -35,6 +36,8 @@ static void explain(int pairs, int64_t spin_ms, bool once)
         workload.cpu.trees[side] = cost_tree_new();
         for (int pair = 0; pair < pairs; pair++) {
             uint32_t window = cost_tree_window(workload.cpu.trees[side], &(struct cost_window){.pair = (uint32_t)pair, .couple = 0, .steps = 1});
+            for (int i = 0; i < others; i++)
+                leaf(side, window, arena_print(job.arena, "thread %c%c", 'a' + i / 26, 'a' + i % 26), "poll_loop", 5LL * MS);
             leaf(side, window, "forward", "gemm", 3000LL * MS + (pair * 3 + side) % 4 * 5LL * MS);
             leaf(side, window, "thread python", "pool_spin", side && (!once || pair == 1) ? spin_ms * MS + pair % 2 * 20LL * MS : 0);
         }
@@ -79,6 +82,22 @@ TEST(a_pool_that_spins)
     CHECK_DBL(place_named("thread python")->b_ns, 2e9, 3e7);
     CHECK_DBL(place_named("forward")->a_ns, 3e9, 3e7);
     CHECK_DBL(place_named("forward")->b_ns, 3e9, 3e7);
+    clear();
+}
+
+// The place that matters is the last one: it is told, and what is not told one by one stands in a sum.
+TEST(a_pool_beside_many_threads)
+{
+    others = 40;
+    explain(PAIRS, 2000, false);
+    others = 0;
+    CHECK_STR(workload.cpu.phases[0].name, "thread python");
+    CHECK_DBL(place_named("thread python")->b_ns, 2e9, 2e8);
+    CHECK_DBL(place_named("26 others")->a_ns, 26 * 5e6, 2e7);
+    double sum = 0;
+    for (size_t i = 0; i < workload.cpu.phase_count; i++)
+        sum += workload.cpu.phases[i].b_ns;
+    CHECK_DBL(sum, 5e9, 1e8);
     clear();
 }
 

@@ -110,7 +110,7 @@ struct diff_once_place {
 // launches. Places of CPU time: the phases of the threads that make steps, "thread NAME" of all others.
 struct diff_once { // all 0: its difference is not told from 0, or from that of all steps
     struct diff_launch_part *parts; size_t part_count; // largest first
-    struct diff_once_place *phases; size_t phase_count; // outermost ones, as they come
+    struct diff_once_place *phases; size_t phase_count; // outermost ones, as they come; of many those that differ most, and the others in one
     const char *why_not;         // NULL; else why there are no parts
     size_t pairs;
     struct cost_tree *trees[2];  // hold names

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/intern.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
 
@@ -91,38 +93,70 @@ static void once_parts(struct diff_job *job, struct diff_once *ret)
     free(groups);
 }
 
-// The outermost place of a leaf: its phase.
-static const char *once_place_of(const struct cost_tree *tree, uint32_t node)
+// The outermost node above a leaf: its phase, or its thread.
+static uint32_t once_outermost(const struct cost_tree *tree, uint32_t node)
 {
-    while (node != 0 && node != COST_NONE && tree->nodes[node].parent != 0 &&
-           tree->nodes[node].parent != COST_NONE)
+    while (node != 0 && tree->nodes[node].parent != 0 && tree->nodes[node].parent != COST_NONE)
         node = tree->nodes[node].parent;
-    return tree->nodes[node].kind == COST_PHASE ? tree->nodes[node].name : NULL;
+    return node;
+}
+
+static int once_place_compare(const void *left, const void *right)
+{
+    const struct diff_once_place *a = left, *b = right;
+    double x = fabs(a->b_ns - a->a_ns), y = fabs(b->b_ns - b->a_ns);
+    return x > y ? -1 : x < y ? 1 : strcmp(a->name, b->name);
+}
+
+// As they come; of more than are told those that differ most, and the others together. Takes places.
+static void once_places_keep(struct arena *arena, struct diff_once_place *places, size_t count, struct diff_once *ret)
+{
+    size_t kept = count < ONCE_PLACES_MAX ? count : ONCE_PLACES_MAX;
+    if (count > kept)
+        qsort(places, count, sizeof *places, once_place_compare);
+    ret->phases = arena_alloc(arena, ONCE_PLACES_MAX + 1, sizeof *ret->phases);
+    for (size_t i = 0; i < kept; i++) {
+        ret->phases[i] = places[i];
+        ret->phases[i].name = arena_copy(arena, places[i].name);
+    }
+    ret->phase_count = kept;
+    if (count > kept) {
+        struct diff_once_place *others = &ret->phases[ret->phase_count++];
+        *others = (struct diff_once_place){.name = arena_print(arena, "%zu others", count - kept)};
+        for (size_t i = kept; i < count; i++) {
+            others->a_ns += places[i].a_ns;
+            others->b_ns += places[i].b_ns;
+        }
+    }
+    free(places);
 }
 
 static void once_places(struct diff_job *job, struct diff_once *ret)
 {
-    struct diff_once_place *phases =
-        arena_alloc(job->arena, ONCE_PLACES_MAX + 1, sizeof *phases);
+    struct intern *names = intern_new();
+    struct diff_once_place *places = NULL; // by number of the name
+    size_t count = 0;
     for (int side = 0; side < 2; side++) {
         const struct cost_tree *tree = job->workload->trees[side];
         double factor = job->units.scale[side] / job->units.total_steps[side];
+        uint32_t *place_of = xcalloc(tree->node_count + 1, sizeof *place_of); // and 1
         for (size_t r = 0; r < tree->row_count; r++) {
             const struct cost_row *row = &tree->rows[r];
-            const char *name = once_place_of(tree, row->node);
-            size_t at = 0;
+            uint32_t node = once_outermost(tree, row->node);
+            const char *name = tree->nodes[node].kind == COST_PHASE ? tree->nodes[node].name : NULL;
             if (!name || job->units.of_window[side][row->window] == UINT32_MAX)
                 continue;
-            while (at < ret->phase_count && strcmp(phases[at].name, name) != 0)
-                at++;
-            if (at == ONCE_PLACES_MAX)
-                continue;
-            if (at == ret->phase_count)
-                phases[ret->phase_count++].name = arena_copy(job->arena, name);
-            *(side ? &phases[at].b_ns : &phases[at].a_ns) += factor * (double)row->ns;
+            if (!place_of[node])
+                place_of[node] = intern_text(names, name) + 1;
+            if (place_of[node] > count)
+                vector_push(places, count, (struct diff_once_place){.name = intern_get(names, place_of[node] - 1)});
+            struct diff_once_place *place = &places[place_of[node] - 1];
+            *(side ? &place->b_ns : &place->a_ns) += factor * (double)row->ns;
         }
+        free(place_of);
     }
-    ret->phases = phases;
+    once_places_keep(job->arena, places, count, ret);
+    intern_free(names);
 }
 
 // The steps' job, of what there is once.
