@@ -75,6 +75,10 @@ TEST(a_rank_on_another_node_is_named_where_clocks_are_known)
     CHECK_INT(late->rank, 2);
     CHECK_STR(late->host, "b");
     CHECK_INT(late->culprit.thread_id, job.main[2]);
+    CHECK_INT(job.story.stalls->heat.row_count, RANKS);
+    CHECK_INT(job.story.stalls->heat.worst.rank, 2);
+    CHECK_STR(job.story.stalls->heat.worst.host, "b");
+    CHECK_STR(job.story.stalls->heat.rows[0].host, "a");
     CHECK_INT(job.story.stalls->missing_count, 0);
     story_close(&job.story);
 }

@@ -232,7 +232,11 @@ TEST(nobody_is_named_in_a_pipeline_of_equal_stages)
     for (unsigned seed = 1; seed <= 3; seed++) {
         struct pipe job = pipe_of(4, 1);
         job.seed = seed * 7919;
-        pipe_names_nobody(&job, NULL);
+        pipe_open(&job);
+        pipe_run(&job);
+        pipe_check_clean(&job);
+        CHECK_INT(job.story.stalls->heat.blocks, 0);
+        story_close(&job.story);
     }
 }
 
@@ -260,6 +264,8 @@ TEST(a_stage_that_works_longer_is_named_with_its_function)
             CHECK_STR(late->what, "computing in attend (pipe.py)");
             CHECK_DBL((double)late->total_ns, 16e6 * job.steps, 4e6 * job.steps); // not what they wait in its fill and drain
             CHECK_CONTAINS(late->advice, "divide stages");
+            CHECK(job.story.stalls->heat.by_work);
+            CHECK_INT(job.story.stalls->heat.worst.rank, rank);
         }
         story_close(&job.story);
     }

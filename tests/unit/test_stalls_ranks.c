@@ -422,6 +422,7 @@ TEST(the_slow_link_of_one_rank_of_many)
         CHECK_CONTAINS(top->advice, "Mbit/s; 120 segments");
         CHECK_DBL((double)top->total_ns, 0.98e9, 0.03e9); // 10 % of 10 s, without what the others need
         CHECK_INT(job.story.stalls->count, 1);
+        CHECK_INT(job.story.stalls->heat.blocks, 0); // who is waited for in a ring tells nothing
         story_close(&job.story);
     }
 }
@@ -568,6 +569,7 @@ TEST(a_rank_that_is_let_go_first_is_not_late)
     }
     story_analyse(&job.story);
     CHECK(story_find(&job.story, "straggler") == NULL);
+    CHECK_INT(job.story.stalls->heat.blocks, 0);
     story_close(&job.story);
 }
 

@@ -276,8 +276,10 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct r
     groups_explain(work, begin, end);
     parts_sort(work);
     late_ranks_find(ranks, work, begin, end, &stragglers);
-    if (!live) // it is about a job, not about its last seconds
+    if (!live) { // they are about a job, not about its last seconds
         what_if_find(ranks, &stragglers, trust < 1, &stalls->what_if);
+        late_heat(ranks, &stragglers, begin, end, stalls->host, &stalls->heat);
+    }
     ranks_take_waits(ranks, &stragglers, work);
     stalls->threshold_ns = trace->threshold_ns;
     stalls->idle_ns = work->idle_ns;

@@ -101,6 +101,26 @@ struct stall_what_if {
     double unsure_ns;     // what is not known of when ranks came, as they wait for less than the threshold
 };
 
+// Ranks of a job by time: for how long the others waited for each of them, part by part of the time of work.
+struct stall_heat_row {
+    int32_t rank, pid;    // rank -1: not known
+    const char *host;     // NULL: not known
+    size_t of;            // ranks of the group that it was taken from; 1: it stands for itself
+    bool worst;           // of those, by all its shares; else the one in the middle
+    const double *shares; // [blocks]: of each part, 0 to 1
+};
+
+struct stall_heat {
+    size_t blocks;             // equal parts of [begin_ns, end_ns); 0: nobody costs enough to be looked at, or it is not known who
+    int64_t begin_ns, end_ns;
+    bool by_work;              // instead: for how long each worked beyond the one in the middle
+    size_t ranks, unknown;     // that were compared; besides, of whom it is not known
+    struct stall_heat_row *rows; // by rank; of more than 64 two of each group, by node: the one in the middle and the worst
+    size_t row_count;
+    struct stall_heat_row worst; // of all, the one with the largest share; in that part
+    size_t worst_block;
+};
+
 struct stalls {
     int64_t recording_id;
     int64_t launch_id; // 0: none
@@ -124,6 +144,7 @@ struct stalls {
     int64_t quiet_ns;                          // that wait
     const char *quiet_function, *quiet_target; // where, and for which file; NULL: not known
     struct stall_what_if what_if;
+    struct stall_heat heat;
     const char **missing; // sources this machine did not allow, each a sentence
     size_t missing_count;
     void *memory; // the arena behind every string

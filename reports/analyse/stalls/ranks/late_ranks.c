@@ -24,6 +24,13 @@ static const double late_share = 0.01;     // of the window: what costs less is 
 // all neighbours together have less than half.
 enum { LATE_STEADY_BLOCKS = LATE_BLOCKS / 2 };
 
+enum late_found { // what became of a rank that is waited for
+    LATE_LITTLE,   // it costs less than is worth a line
+    LATE_NEEDLESS, // by_work: it works longer, and nobody waits for it
+    LATE_DOUBTED,  // who comes late is not known
+    LATE_FOUNDED,
+};
+
 struct late_row { // of a rank
     struct trace_window *spans;
     uint32_t *waiters; // of each span the row that waited first
@@ -32,6 +39,7 @@ struct late_row { // of a rank
     double late_ns; // of spans
     double worked;  // by_work: late, of all blocks
     uint32_t job;   // of the rows that are compared with each other; 0: all of them are
+    enum late_found found;
 };
 
 struct late_turns { // of a process, on the CPU that a rank waited for
@@ -257,21 +265,31 @@ static void late_add_waited(struct late_rank *one, int64_t ns)
     one->ranks_ns += ns < TRACE_SUM_END - one->ranks_ns ? ns : TRACE_SUM_END - one->ranks_ns;
 }
 
-// How many standard errors a rank is waited for, or works, longer than the others in the mean. own: without what neighbours took.
-static double late_test(const struct late_search *search, size_t index, bool own, double *ret_excess)
+// By how much longer a rank is waited for, or works, than the others in the mean, block by block. own: without what neighbours took. False: there are
+// no others.
+static bool late_more(const struct late_search *search, size_t index, bool own, double *ret_more)
 {
     uint32_t *rows = xcalloc(search->ranks->row_count, sizeof *rows);
     size_t count = late_others(search, index, rows);
-    double sum = 0, squares = 0;
-    for (int b = 0; b < LATE_BLOCKS && count; b++) {
+    for (int b = 0; b < LATE_BLOCKS; b++) {
         double others = 0;
         for (size_t i = 0; i < count; i++)
             others += late_of(search, rows[i], b, own);
-        double more = late_of(search, index, b, own) - others / (double)count;
-        sum += more;
-        squares += more * more;
+        ret_more[b] = count ? late_of(search, index, b, own) - others / (double)count : 0;
     }
     free(rows);
+    return count > 0;
+}
+
+// How many standard errors that is.
+static double late_test(const struct late_search *search, size_t index, bool own, double *ret_excess)
+{
+    double more[LATE_BLOCKS], sum = 0, squares = 0;
+    late_more(search, index, own, more);
+    for (int b = 0; b < LATE_BLOCKS; b++) {
+        sum += more[b];
+        squares += more[b] * more[b];
+    }
     double mean = sum / LATE_BLOCKS, variance = squares / LATE_BLOCKS - mean * mean;
     double error = sqrt((variance > 0 ? variance : 0) / (LATE_BLOCKS - 1));
     *ret_excess = sum;
@@ -400,12 +418,17 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
     if (!late_told(search, index))
         return;
     double errors_all = late_test(search, index, false, &all), errors = late_test(search, index, true, &own);
-    if (all < least || (search->ranks->by_work && !late_cut(row, all, least)))
+    if (all < least)
         return;
+    if (search->ranks->by_work && !late_cut(row, all, least)) {
+        row->found = LATE_NEEDLESS;
+        return;
+    }
     struct late_rank one = {.row = (uint32_t)index, .spans = row->spans, .span_count = row->span_count,
                             .total_ns = (int64_t)row->late_ns, .excess_ns = (int64_t)fmin(all, (double)TRACE_SUM_END), .errors = errors,
                             .waiter = index == 0, .cause = CAUSE_COUNT};
     late_why(search->ranks, search->work, search->begin, search->end, &one);
+    row->found = one.unfounded ? LATE_DOUBTED : LATE_FOUNDED;
     bool often = errors >= late_errors && own >= least;
     bool neighbours = errors_all >= late_errors && late_has_neighbour(search, index);
     if (one.unfounded || (!often && !neighbours && !late_explained(&one)))
@@ -415,6 +438,38 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
     row->spans = NULL;
     late_waiters(search, &one);
     vector_push(ret->list, ret->count, one);
+}
+
+// Is it worth a look who is late when? Where somebody is named, though not by connections, as waits do not tell then; or where one block alone costs
+// what a late rank must cost, as a checkpoint of one rank may. By work a block is no evidence: one that is shorter than a step has some stages at
+// work and others not.
+static bool late_stands_out(const struct late_search *search, const struct late_ranks *found)
+{
+    double more[LATE_BLOCKS] = {0}, most = 0;
+    if (found->count)
+        return !found->list[0].by_connections;
+    for (size_t i = 0; i < search->ranks->row_count && !search->ranks->by_work; i++)
+        if (search->rows[i].found == LATE_FOUNDED && late_more(search, i, false, more))
+            for (int b = 0; b < LATE_BLOCKS; b++)
+                most = fmax(most, more[b]);
+    return most >= late_share * (double)(search->end - search->begin);
+}
+
+static double *late_shares(const struct late_search *search)
+{
+    const struct ranks *ranks = search->ranks;
+    double length = (double)(search->end - search->begin) / LATE_BLOCKS;
+    double *shares = xcalloc(ranks->row_count * LATE_BLOCKS, sizeof *shares);
+    for (size_t i = 0; i < ranks->row_count; i++) {
+        const struct late_row *row = &search->rows[i];
+        double more[LATE_BLOCKS] = {0};
+        bool known = row->found != LATE_DOUBTED && late_told(search, i) && (!ranks->by_work || late_more(search, i, false, more));
+        for (size_t b = 0; b < LATE_BLOCKS; b++) {
+            double ns = !known || row->found == LATE_NEEDLESS ? 0 : ranks->by_work ? more[b] : row->late[b];
+            shares[i * LATE_BLOCKS + b] = known ? fmin(fmax(ns / length, 0), 1) : NAN;
+        }
+    }
+    return shares;
 }
 
 void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end,
@@ -438,6 +493,8 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
     struct late_rank slow;
     if (!ret_late->count && late_network(ranks, begin, end, late_errors, late_share, &slow))
         vector_push(ret_late->list, ret_late->count, slow);
+    if (late_stands_out(&search, ret_late))
+        ret_late->shares = late_shares(&search);
     if (ret_late->count)
         qsort(ret_late->list, ret_late->count, sizeof *ret_late->list, late_by_cost);
     for (size_t i = 0; i < ranks->row_count; i++) {
@@ -452,5 +509,6 @@ void late_ranks_free(struct late_ranks *stragglers)
     for (size_t i = 0; i < stragglers->count; i++)
         free(stragglers->list[i].spans);
     free(stragglers->list);
+    free(stragglers->shares);
     *stragglers = (struct late_ranks){0};
 }

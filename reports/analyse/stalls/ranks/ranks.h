@@ -91,6 +91,9 @@ struct late_rank {
 struct late_ranks {
     struct late_rank *list; // worst first
     size_t count;
+    // [rows * LATE_BLOCKS]: of each part of the time the share for which somebody waited for the row; by_work: for which it worked longer than the
+    // one in the middle, if somebody waits for it. NAN: not known. NULL: nobody costs enough to be looked at, or it is not known who.
+    double *shares;
 };
 
 // In [begin, end). Work's parts are final and sorted.
@@ -99,6 +102,8 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
 void late_ranks_free(struct late_ranks *stragglers);
 // late_describe.c: in words, strings in the trace's arena.
 void late_describe(const struct ranks *ranks, const struct work *work, const struct late_rank *straggler, struct stall *ret_stall);
+// late_heat.c: the shares as they are told, in the arena of the trace. host: of a recording of one machine; NULL: not known.
+void late_heat(const struct ranks *ranks, const struct late_ranks *stragglers, int64_t begin, int64_t end, const char *host, struct stall_heat *ret_heat);
 // Which ranks of the job were not recorded, as a sentence; NULL: none is known to miss.
 const char *ranks_missing(const struct ranks *ranks);
 // late_network.c: of more than two ranks, the one whose messages come late, as the connections between them tell. errors_min, share_min: as of any
