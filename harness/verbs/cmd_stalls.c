@@ -86,7 +86,7 @@ static const struct option_spec stalls_options[] = {
      .max = 1000},
     {.name = "all",
      .kind = OPTION_FLAG,
-     .help = "every cause, however small, each in full",
+     .help = "every cause, however small, each in full; of a job of several ranks who was late when",
      .offset = offsetof(struct stalls_values, all)},
     {.name = "folded",
      .kind = OPTION_TEXT,
@@ -290,7 +290,8 @@ static void stalls_view_fill(const struct stalls_job *job, struct stalls_view *v
                                  .recordings = &job->recordings,
                                  .path = store_path(job->store),
                                  .rows_max = job->values->all ? SIZE_MAX : job->values->top,
-                                 .details_max = job->values->all ? SIZE_MAX : details};
+                                 .details_max = job->values->all ? SIZE_MAX : details,
+                                 .heat = job->values->all};
 }
 
 static char *stalls_json_dump(const struct stalls_job *job, const struct stalls_view *view,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "reports/render/stalls/stalls_heat.h"
 #include "reports/render/stalls/stalls_tally.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
@@ -274,6 +275,16 @@ TEST(two_sides_with_drops_and_threads_that_waited_together)
                 "stalls_sides.json");
 }
 
+// What three ranks of two nodes cost in six parts of 4 s.
+static struct stall_heat ranks_heat(void)
+{
+    static const double even[] = {0, 0.02, 0, 0.01, 0, 0}, late[] = {0.4, 0.3, 0.2, 0, 0, 0}, more[] = {0, 0, 0.03, 0.09, 0.15, 0};
+    static struct stall_heat_row rows[] = {{.rank = 0, .pid = 4121, .host = "node-6", .of = 1, .worst = true, .shares = even},
+                                           {.rank = 1, .pid = 4122, .host = "node-7", .of = 1, .worst = true, .shares = late},
+                                           {.rank = 2, .pid = 4123, .host = "node-6", .of = 1, .worst = true, .shares = more}};
+    return (struct stall_heat){.blocks = 6, .begin_ns = 26000 * MS, .end_ns = 30000 * MS, .ranks = 3, .rows = rows, .row_count = 3, .worst = rows[1]};
+}
+
 // A job of four ranks, one of which an agent holds up; and what its start was like.
 TEST(a_rank_that_comes_late_and_a_start_up_apart)
 {
@@ -295,11 +306,13 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
                             .outside_count = 1, .missing = missing, .missing_count = 1,
                             .what_if = {.known = true, .by_steps = true, .steps = 1149, .measured_ns = 26.6e6, .replayed_ns = 26.8e6, .stragglers = 1,
                                         .straggler = 1, .without_stragglers_ns = 22.5e6, .even_ns = 23.4e6, .instant_ns = 26.59e6,
-                                        .balanced_ns = NAN, .unsure_ns = 0.4e6}};
+                                        .balanced_ns = NAN, .unsure_ns = 0.4e6},
+                            .heat = ranks_heat()};
     struct stalls_recording recording = smaps_recording();
     struct stalls_recordings recordings = {.items = &recording, .count = 1};
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
-    struct stalls_view view = {.shown = &shown, .count = 1, .recordings = &recordings, .path = "run.db", .rows_max = 10, .details_max = 3};
+    struct stalls_view view = {.shown = &shown, .count = 1, .recordings = &recordings, .path = "run.db", .rows_max = 10, .details_max = 3,
+                               .heat = true};
     golden_table(&view, &(struct render_opts){.width = 100}, "stalls_ranks.txt");
     golden_json(&view, "stalls_ranks.json");
     char *markdown = stalls_view_markdown(&view);
@@ -343,6 +356,82 @@ TEST(what_if_is_told_or_why_not_or_not_at_all)
     free(text);
     text = stalls_what_if_change(&what_if, 9e9);
     CHECK_STR(text, "+12.5 %");
+    free(text);
+}
+
+static void check_head(const struct stall_heat *heat, const char *part)
+{
+    char *text = stalls_heat_head(heat);
+    CHECK_CONTAINS(text, part);
+    free(text);
+}
+
+static void check_label(const struct stall_heat *heat, size_t row, const char *label)
+{
+    char *text = stalls_heat_label(heat, &heat->rows[row]);
+    CHECK_STR(text, label);
+    free(text);
+}
+
+TEST(ranks_by_time_in_words)
+{
+    struct stall_heat heat = {0};
+    CHECK(stalls_heat_head(&heat) == NULL);
+    json_t *item = stalls_heat_json(&heat);
+    CHECK(json_is_null(item));
+    json_decref(item);
+    heat = ranks_heat();
+    CHECK_DBL(stalls_heat_mean(&heat, &heat.rows[1]), 0.15, 1e-9);
+    check_label(&heat, 1, "rank 1 on node-7");
+    heat.by_work = true;
+    check_head(&heat, "Ranks by time: how much longer each rank worked than the one in the middle, in 6 parts of 4 s; most rank 1 on node-7: 40.0 %");
+    heat.worst = heat.rows[2];
+    heat.worst_block = 5;
+    check_head(&heat, "of the part from 3.33 s to 4 s");
+    heat.worst = heat.rows[1];
+    heat.worst_block = 0;
+    heat.worst.host = heat.rows[1].host = "node-6"; // all on one: nobody needs to hear it
+    heat.rows[2].rank = -1;
+    check_label(&heat, 1, "rank 1");
+    check_label(&heat, 2, "pid 4123");
+    heat.ranks = 16;
+    heat.unknown = 2;
+    heat.rows[0].of = heat.rows[1].of = 8;
+    heat.rows[0].worst = false;
+    check_label(&heat, 0, "rank 0, median of 8");
+    check_label(&heat, 1, "rank 1, worst of 8");
+    check_head(&heat, "; of 16 ranks the median and the worst one of each group are shown; of 2 more it is not known");
+    item = stalls_heat_json(&heat);
+    CHECK_STR(json_string_value(json_object_get(json_array_get(json_object_get(item, "ranks"), 0), "which")), "median");
+    CHECK_STR(json_string_value(json_object_get(item, "by")), "work");
+    CHECK(json_is_null(json_object_get(json_array_get(json_object_get(item, "ranks"), 2), "rank")));
+    json_decref(item);
+}
+
+static char *heat_drawn(const struct stall_heat *heat, int width, bool utf8)
+{
+    struct table table = {.width = width, .utf8 = utf8};
+    stalls_heat_table(&table, heat);
+    if (table.out.len)
+        check_width(table.out.text, width);
+    return strbuf_take(&table.out);
+}
+
+TEST(ranks_by_time_drawn_in_any_width)
+{
+    struct stall_heat none = {0}, heat = ranks_heat();
+    char *text = heat_drawn(&none, 80, true);
+    CHECK_STR(text, "");
+    free(text);
+    text = heat_drawn(&heat, 80, true);
+    CHECK_CONTAINS(text, "\nrank 1 on node-7  ██▓▓▒▒······   15.0 %\n");
+    free(text);
+    text = heat_drawn(&heat, 30, false);
+    CHECK_CONTAINS(text, "\n               0  4 s   in all\nrank 0~node-6  ......    0.5 %\nrank 1~node-7  #*+...   15.0 %\n");
+    free(text);
+    text = heat_drawn(&heat, 24, false); // no room: the sentence says the worst
+    CHECK_CONTAINS(text, "40.0 %");
+    CHECK(strstr(text, "#*+") == NULL);
     free(text);
 }
 
@@ -472,12 +561,15 @@ TEST(texts_of_the_store_cannot_act)
     struct stalls stalls = {.window_ns = 1000 * MS, .stalls = &stall, .count = 1};
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
-    struct stalls_view view = {.shown = &shown, .count = 1, .rows_max = 9, .details_max = 9};
+    struct stalls_view view = {.shown = &shown, .count = 1, .rows_max = 9, .details_max = 9, .heat = true};
+    stalls.heat = ranks_heat();
+    stalls.heat.worst.host = stalls.heat.rows[1].host = "node\033[31m|<b>\n7";
     char *text = table_text(&view, &(struct render_opts){0});
     CHECK(strchr(text, '\033') == NULL && strchr(text, '\r') == NULL && strchr(text, '\a') == NULL);
     free(text);
     text = stalls_view_markdown(&view);
     CHECK(strchr(text, '\033') == NULL && strstr(text, "<b>") == NULL);
+    CHECK_CONTAINS(text, "| rank 1 on node&#124;&lt;b> 7 | `");
     free(text);
     json_t *document = stalls_view_json(&view);
     CHECK(document != NULL);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/render/stalls/stalls_heat.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
 #include "reports/render/stalls/stalls_what_if.h"
@@ -213,6 +214,7 @@ json_t *stalls_view_json(const struct stalls_view *view)
     json_object_set_new(document, "stalls", list);
     json_object_set_new(document, "outside", stalls_json_outside(stalls));
     json_object_set_new(document, "what_if", stalls_what_if_json(&stalls->what_if));
+    json_object_set_new(document, "heat", stalls_heat_json(&stalls->heat));
     json_object_set_new(document, "trust", stalls_json_trust(stalls));
     json_object_set_new(document, "recordings", stalls_json_recordings(view->recordings));
     free(answer);

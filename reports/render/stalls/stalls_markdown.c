@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/render/stalls/stalls_heat.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
 #include "reports/render/stalls/stalls_what_if.h"
@@ -164,6 +165,7 @@ char *stalls_view_markdown(const struct stalls_view *view)
         if (stalls->count)
             markdown_stalls_rows(&out, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
         markdown_stalls_what_if(&out, &stalls->what_if);
+        stalls_heat_markdown(&out, &stalls->heat);
         for (size_t k = 0; k < shown->stalls->count && k < view->details_max; k++)
             markdown_stalls_detail(&out, &shown->stalls->stalls[k], k);
         if (stalls->outside_count) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "reports/render/stalls/stalls_grid.h"
+#include "reports/render/stalls/stalls_heat.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
 #include "reports/render/stalls/stalls_what_if.h"
@@ -277,6 +278,8 @@ static void stalls_section(struct table *table, const struct stalls_view *view, 
         strbuf_add(&table->out, "\n");
     stalls_grid(table, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
     stalls_what_if(table, &stalls->what_if);
+    if (view->heat)
+        stalls_heat_table(table, &stalls->heat);
     for (size_t k = view->details_from; k < stalls->count && k - view->details_from < view->details_max; k++)
         stalls_detail(table, stalls, k);
     if (view->path && stalls->count > view->details_max)

@@ -57,6 +57,7 @@ struct stalls_view {
     const char *path;                           // of the store; NULL: nothing is said of what else it tells
     size_t rows_max;                            // causes listed of a recording
     size_t details_from, details_max;           // of them told in full
+    bool heat;                                  // in the terminal ranks by time are drawn
 };
 
 // Can anything be said of this recording? NULL, or a sentence that says why not; the caller frees.

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks by time, a line a rank, a cell a part of the time: the darker, the longer the others waited for that rank, or the longer it worked. Shades are
+// fifths of the largest share. Texts of the store are cleaned on their way.
+#include "reports/render/stalls/stalls_heat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/render/stalls/stalls_text.h"
+#include "reports/render/text/json_text.h"
+#include "reports/render/text/markdown_text.h"
+#include "reports/render/text/numbers.h"
+
+enum {
+    HEAT_SHADES = 5,
+    HEAT_GAP = 2,
+    HEAT_MEAN = 9,      // columns of the number behind a line
+    HEAT_LABEL_MIN = 8, // what a name is cut to at least
+    HEAT_CELL = 2,      // columns of a cell where there is room
+};
+
+static const char *const heat_shades[2][HEAT_SHADES] = {
+    {".", "-", "+", "*", "#"},
+    {"\xc2\xb7", "\xe2\x96\x91", "\xe2\x96\x92", "\xe2\x96\x93", "\xe2\x96\x88"}, // ·░▒▓█
+};
+
+static double heat_most(const struct stall_heat *heat)
+{
+    return heat->worst.shares[heat->worst_block];
+}
+
+// Where a part begins, behind the begin of all: "0", "3.33 s".
+static char *heat_time(const struct stall_heat *heat, size_t block)
+{
+    double length = (double)(heat->end_ns - heat->begin_ns);
+    return block ? stalls_text_time(length * (double)block / (double)heat->blocks) : xstrdup("0");
+}
+
+static bool heat_alike(const char *host, const char *other)
+{
+    return host && other ? strcmp(host, other) == 0 : host == other;
+}
+
+// "rank 1", "pid 4122"; with its host where there are several: "rank 1 on node-7".
+static char *heat_name(const struct stall_heat *heat, const struct stall_heat_row *row)
+{
+    bool hosts = !heat_alike(row->host, heat->worst.host);
+    for (size_t i = 0; i < heat->row_count && !hosts; i++)
+        hosts = !heat_alike(row->host, heat->rows[i].host);
+    bool known = row->rank >= 0, told = hosts && row->host;
+    return xasprintf("%s %d%s%s", known ? "rank" : "pid", (int)(known ? row->rank : row->pid), told ? " on " : "", told ? row->host : "");
+}
+
+char *stalls_heat_label(const struct stall_heat *heat, const struct stall_heat_row *row)
+{
+    char *name = heat_name(heat, row);
+    if (row->of < 2)
+        return name;
+    char *label = xasprintf("%s, %s of %zu", name, row->worst ? "worst" : "median", row->of);
+    free(name);
+    return label;
+}
+
+double stalls_heat_mean(const struct stall_heat *heat, const struct stall_heat_row *row)
+{
+    double sum = 0;
+    for (size_t i = 0; i < heat->blocks; i++)
+        sum += row->shares[i];
+    return sum / (double)heat->blocks;
+}
+
+char *stalls_heat_head(const struct stall_heat *heat)
+{
+    if (!heat->blocks)
+        return NULL;
+    char number[NUMBERS_SIZE];
+    char *all = heat_time(heat, heat->blocks), *from = heat_time(heat, heat->worst_block), *to = heat_time(heat, heat->worst_block + 1);
+    char *name = heat_name(heat, &heat->worst), *most = stalls_text_share(heat_most(heat));
+    struct strbuf out = {0};
+    strbuf_add(&out, "Ranks by time: %s, in %zu parts of %s; most %s%s: %s of the part from %s to %s",
+               heat->by_work ? "how much longer each rank worked than the one in the middle" : "how long the others waited for each rank", heat->blocks, all,
+               heat->by_work ? "" : "for ", name, most, from, to);
+    if (heat->row_count < heat->ranks)
+        strbuf_add(&out, "; of %s ranks the median and the worst one of each group are shown", numbers_count((int64_t)heat->ranks, number));
+    if (heat->unknown)
+        strbuf_add(&out, "; of %s more it is not known", numbers_count((int64_t)heat->unknown, number));
+    free(all);
+    free(from);
+    free(to);
+    free(name);
+    free(most);
+    return strbuf_take(&out);
+}
+
+static void heat_cells(struct strbuf *out, const struct stall_heat *heat, const struct stall_heat_row *row, int width, bool utf8)
+{
+    double most = heat_most(heat);
+    for (size_t i = 0; i < heat->blocks; i++) {
+        int shade = most > 0 ? (int)(row->shares[i] / most * HEAT_SHADES) : 0;
+        screen_repeat(out, heat_shades[utf8][shade < HEAT_SHADES ? shade : HEAT_SHADES - 1], width);
+    }
+}
+
+// ". below 4.3 %, - from 4.3 %, + from 8.5 %, …"
+static char *heat_legend(const struct stall_heat *heat, bool utf8)
+{
+    struct strbuf out = {0};
+    for (int i = 0; i < HEAT_SHADES; i++) {
+        char *share = stalls_text_share(heat_most(heat) * (i ? i : 1) / HEAT_SHADES);
+        strbuf_add(&out, "%s%s %s %s", i ? ", " : "", heat_shades[utf8][i], i ? "from" : "below", share);
+        free(share);
+    }
+    strbuf_add(&out, " of a part");
+    return strbuf_take(&out);
+}
+
+// ---- terminal ----
+
+static void heat_axis(struct table *table, const struct stall_heat *heat, int label, int width)
+{
+    struct strbuf line = {0};
+    char *end = heat_time(heat, heat->blocks);
+    screen_repeat(&line, " ", label + HEAT_GAP);
+    screen_pad(&line, "0", width - screen_columns(end), false);
+    strbuf_add(&line, "%s", end);
+    screen_pad(&line, "in all", HEAT_MEAN, true);
+    screen_style(&table->out, SCREEN_STYLE_DIM, table->color, line.text);
+    strbuf_add(&table->out, "\n");
+    strbuf_free(&line);
+    free(end);
+}
+
+static void heat_line(struct table *table, const struct stall_heat *heat, const struct stall_heat_row *row, const char *name, int label, int cell)
+{
+    char *fit = screen_fit(name, label, table->utf8), *mean = stalls_text_share(stalls_heat_mean(heat, row));
+    screen_pad(&table->out, fit, label + HEAT_GAP, false);
+    heat_cells(&table->out, heat, row, cell, table->utf8);
+    screen_pad(&table->out, mean, HEAT_MEAN, true);
+    strbuf_add(&table->out, "\n");
+    free(fit);
+    free(mean);
+}
+
+static void heat_map(struct table *table, const struct stall_heat *heat)
+{
+    int blocks = (int)heat->blocks, room = table->width - HEAT_GAP - HEAT_MEAN, label = 0;
+    char **names = xcalloc(heat->row_count, sizeof *names);
+    for (size_t i = 0; i < heat->row_count; i++) {
+        char *name = stalls_heat_label(heat, &heat->rows[i]);
+        names[i] = screen_clean(name, table->utf8);
+        free(name);
+        int columns = screen_columns(names[i]);
+        label = columns > label ? columns : label;
+    }
+    int cell = label + HEAT_CELL * blocks <= room ? HEAT_CELL : 1;
+    label = label + cell * blocks > room ? room - cell * blocks : label;
+    heat_axis(table, heat, label, cell * blocks);
+    for (size_t i = 0; i < heat->row_count; i++) {
+        heat_line(table, heat, &heat->rows[i], names[i], label, cell);
+        free(names[i]);
+    }
+    free(names);
+    char *legend = heat_legend(heat, table->utf8);
+    screen_wrap(&table->out, legend, table->width, 0, 0);
+    free(legend);
+}
+
+void stalls_heat_table(struct table *table, const struct stall_heat *heat)
+{
+    char *head = stalls_heat_head(heat);
+    if (!head)
+        return;
+    char *clean = screen_clean(head, table->utf8);
+    strbuf_add(&table->out, "\n");
+    screen_wrap(&table->out, clean, table->width, 0, 0);
+    if (table->width >= HEAT_LABEL_MIN + HEAT_GAP + (int)heat->blocks + HEAT_MEAN)
+        heat_map(table, heat);
+    free(clean);
+    free(head);
+}
+
+// ---- Markdown ----
+
+static size_t heat_worst_block(const struct stall_heat *heat, const struct stall_heat_row *row)
+{
+    size_t worst = 0;
+    for (size_t i = 1; i < heat->blocks; i++)
+        worst = row->shares[i] > row->shares[worst] ? i : worst;
+    return worst;
+}
+
+static void heat_markdown_row(struct strbuf *out, const struct stall_heat *heat, const struct stall_heat_row *row)
+{
+    size_t worst = heat_worst_block(heat, row);
+    char *label = stalls_heat_label(heat, row), *mean = stalls_text_share(stalls_heat_mean(heat, row)), *most = stalls_text_share(row->shares[worst]),
+         *from = heat_time(heat, worst);
+    strbuf_add(out, "| ");
+    markdown_text(out, label);
+    strbuf_add(out, " | `");
+    heat_cells(out, heat, row, 1, true);
+    strbuf_add(out, "` | %s | %s | %s |\n", mean, most, from);
+    free(label);
+    free(mean);
+    free(most);
+    free(from);
+}
+
+void stalls_heat_markdown(struct strbuf *out, const struct stall_heat *heat)
+{
+    char *head = stalls_heat_head(heat);
+    if (!head)
+        return;
+    strbuf_add(out, "\n");
+    markdown_text(out, head);
+    strbuf_add(out, "\n\n| rank | over time | in all | most | in the part from |\n|---|---|--:|--:|--:|\n");
+    for (size_t i = 0; i < heat->row_count; i++)
+        heat_markdown_row(out, heat, &heat->rows[i]);
+    char *legend = heat_legend(heat, true);
+    strbuf_add(out, "\n");
+    markdown_text(out, legend);
+    strbuf_add(out, "\n");
+    free(legend);
+    free(head);
+}
+
+// ---- JSON ----
+
+static json_t *heat_json_rank(const struct stall_heat_row *row)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "rank", row->rank < 0 ? json_null() : json_integer(row->rank));
+    json_object_set_new(item, "pid", json_integer(row->pid));
+    json_object_set_new(item, "host", render_json_text(row->host));
+    return item;
+}
+
+json_t *stalls_heat_json(const struct stall_heat *heat)
+{
+    if (!heat->blocks)
+        return json_null();
+    json_t *item = json_object(), *ranks = json_array(), *values = json_array(), *worst = heat_json_rank(&heat->worst);
+    for (size_t i = 0; i < heat->row_count; i++) {
+        const struct stall_heat_row *row = &heat->rows[i];
+        json_t *rank = heat_json_rank(row), *shares = json_array();
+        json_object_set_new(rank, "of", json_integer((json_int_t)row->of));
+        json_object_set_new(rank, "which", row->of < 2 ? json_null() : json_string(row->worst ? "worst" : "median"));
+        for (size_t k = 0; k < heat->blocks; k++)
+            json_array_append_new(shares, json_real(row->shares[k]));
+        json_array_append_new(ranks, rank);
+        json_array_append_new(values, shares);
+    }
+    json_object_set_new(worst, "block", json_integer((json_int_t)heat->worst_block));
+    json_object_set_new(worst, "share", json_real(heat_most(heat)));
+    json_object_set_new(item, "by", json_string(heat->by_work ? "work" : "waits"));
+    json_object_set_new(item, "begin_ns", json_integer(heat->begin_ns));
+    json_object_set_new(item, "end_ns", json_integer(heat->end_ns));
+    json_object_set_new(item, "blocks", json_integer((json_int_t)heat->blocks));
+    json_object_set_new(item, "ranks", ranks);
+    json_object_set_new(item, "values", values);
+    json_object_set_new(item, "worst", worst);
+    json_object_set_new(item, "compared", json_integer((json_int_t)heat->ranks));
+    json_object_set_new(item, "unknown", json_integer((json_int_t)heat->unknown));
+    return item;
+}
