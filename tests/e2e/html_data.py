@@ -190,6 +190,14 @@ def flame(rng, ident, title, nodes):
     return tree
 
 
+def heat():
+    """Ranks by time: rank 1 of 4 is late in the last third."""
+    return {"text": "Ranks by time: how long the others waited for each rank, in 24 parts of 1.45 s; most for rank 1: 23.0 % of the part from 1.03 s to 1.09 s",
+            "span_ns": 1_450_000_000,
+            "rows": [{"label": "rank %d" % rank, "values": [210 + 10 * (part % 3) if rank == 1 and part >= 16 else 3 * rank + part % 2 for part in range(24)]}
+                     for rank in range(4)]}
+
+
 def example(events=1500):
     rng = random.Random(7)
     gpu = {"name": "llama-train", "mode": "train", "unit": "step", "verdict": "fail", "note": None,
@@ -202,7 +210,7 @@ def example(events=1500):
                        "watched": "1.45 s of python train.py, 9 threads; 93 waits of 1 ms and longer, 637 samples",
                        "items": [{"rank": 1, "cause": "page_faults", "title": "Pages are made when they are first touched", "total_ns": total, "share": total / 1.45e9, "count": 412,
                                   "max_ns": 1_900_000, "period_ns": None, "confidence": 0.8, "blame": "minor page faults", "lost": "412 times, the longest 1.9 ms", "steps": "61 of 80",
-                                  "victim": "pt_data_worker 4711", "culprit": None, "where": "clear_page_erms", "python": "collate (data.py:12)", "advice": "pin the buffers"}]}
+                                  "victim": "pt_data_worker 4711", "culprit": None, "where": "clear_page_erms", "python": "collate (data.py:12)", "advice": "pin the buffers"}], **({"heat": heat()} if side == "b" else {})}
                       for k, (side, lost, total) in enumerate((("a", "1.1 %", 16_000_000), ("b", "2.0 %", 29_000_000)))],
            "diff": gpu_diff(), "timeline": timeline(rng, events), "flames": [flame(rng, "cpu", "On the CPU", 900), flame(rng, "off_cpu", "Off the CPU: waits that held up the work", 120)]}
     cpu = {"name": "dlrm-train", "mode": "train", "unit": "step", "verdict": "pass",

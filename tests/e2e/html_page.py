@@ -227,6 +227,11 @@ def stalls(page):
     page.click("#w0-stalls details.stall > summary")
     page.wait("document.querySelector('#w0-stalls details.stall').open", "a stall opens")
     check("with its advice", "pin the buffers" in text(page, "#w0-stalls details.stall[open]"))
+    page.wait("document.querySelectorAll('#w0-stalls svg.heat .hot').length === 84", "ranks by time: a cell a rank and part that costs something")
+    check("in words for who sees no map", page.eval("document.querySelector('#w0-stalls svg.heat').getAttribute('aria-label')").startswith("Ranks by time: how long")
+          and count(page, "#w0-stalls svg.heat") == 1)
+    rows = re.sub(r"\s", " ", page.eval("Array.from(document.querySelectorAll('#w0-stalls details.alternative tbody tr'), row => Array.from(row.cells, cell => cell.textContent).join(', ')).join('; ')"))
+    check("and as a table", rows.startswith("rank 0, ") and "; rank 1, 7.61 %, 23.0 %, 1.03 s; rank 2, " in rows, rows)
 
 
 def table(page):

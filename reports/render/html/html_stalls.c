@@ -8,6 +8,7 @@
 
 #include "common/strings.h"
 #include "reports/render/html/html_parts.h"
+#include "reports/render/stalls/stalls_heat.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_what_if.h"
 
@@ -71,6 +72,24 @@ static json_t *stalls_what_if(const struct stall_what_if *what_if)
     return lines;
 }
 
+// Who was late when: the sentence, and a row a rank of thousandths of each part.
+static json_t *stalls_heat(const struct stall_heat *heat)
+{
+    json_t *item = json_object(), *rows = json_array();
+    for (size_t i = 0; i < heat->row_count; i++) {
+        json_t *row = json_object(), *values = json_array();
+        for (size_t k = 0; k < heat->blocks; k++)
+            json_array_append_new(values, json_integer((json_int_t)llround(heat->rows[i].shares[k] * 1000)));
+        json_object_set_new(row, "label", stalls_take(stalls_heat_label(heat, &heat->rows[i])));
+        json_object_set_new(row, "values", values);
+        json_array_append_new(rows, row);
+    }
+    json_object_set_new(item, "text", stalls_take(stalls_heat_head(heat)));
+    json_object_set_new(item, "span_ns", json_integer(heat->end_ns - heat->begin_ns));
+    json_object_set_new(item, "rows", rows);
+    return item;
+}
+
 static json_t *stalls_recording(const struct stalls_shown *shown)
 {
     const struct stalls_recording *recording = shown->recording;
@@ -90,6 +109,8 @@ static json_t *stalls_recording(const struct stalls_shown *shown)
     json_object_set_new(entry, "items", items);
     if (shown->stalls->what_if.known || shown->stalls->what_if.why_not)
         json_object_set_new(entry, "what_if", stalls_what_if(&shown->stalls->what_if));
+    if (shown->stalls->heat.blocks)
+        json_object_set_new(entry, "heat", stalls_heat(&shown->stalls->heat));
     return entry;
 }
 
