@@ -141,6 +141,106 @@ TEST(equal_recordings)
     CHECK(told <= 3);
 }
 
+// Steps of a rank, one each 100 ms: so many us, and up to a ms more as comes.
+static void world_steps(struct world *world, int side, int rank, int count, int64_t us)
+{
+    struct error err = {0};
+    CHECK_INT(store_begin(world->stores[side], &err), 0);
+    for (int i = 0; i < count; i++)
+        CHECK_INT(store_exec(world->stores[side], &err, "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, ?, ?, ?, ?)", "iiii",
+                             (int64_t)rank, (int64_t)i, INT64_C(5000000000) + i * INT64_C(100000000), (us + world_draw(world, 1000)) * 1000), 0);
+    CHECK_INT(store_commit(world->stores[side], &err), 0);
+}
+
+static void check_shown(const struct recordings_diff *diff, const char *sentence, bool shown)
+{
+    char *markdown = recordings_view_markdown(diff, "### x"), *table = NULL;
+    size_t len = 0;
+    FILE *stream = open_memstream(&table, &len);
+    CHECK(stream != NULL);
+    recordings_view_table(diff, false, stream);
+    fclose(stream);
+    CHECK_INT(strstr(markdown, sentence) != NULL, shown);
+    CHECK_INT(strstr(table, "\nranks  ") != NULL, shown);
+    free(markdown);
+    free(table);
+}
+
+TEST(the_typical_and_the_slowest_rank)
+{
+    struct world world = {.seed = 5};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++)
+        world_side(&world, side, 10, "15000000000");
+    for (int rank = 0; rank < 4; rank++) {
+        world_steps(&world, 0, rank, 100, rank == 2 ? 60000 : 40000 + 2000 * rank); // 40, 42, 60, 46 ms
+        world_steps(&world, 1, rank, 100, 50000);                                  // they wait for each other: none is slower
+    }
+    world_steps(&world, 0, 4, 4, 90000); // too few to say
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
+    const struct recordings_ranks *a = &diff->ranks[0], *b = &diff->ranks[1];
+    CHECK_INT(a->count, 4);
+    CHECK_INT(a->typical.rank, 1);
+    CHECK_DBL(a->typical.step_ns, 42.5e6, 0.3e6);
+    CHECK_INT(a->slowest.rank, 2);
+    CHECK_DBL(a->slowest.step_ns, 60.5e6, 0.3e6);
+    CHECK(a->told && a->lo_ns < a->more_ns && a->more_ns < a->hi_ns);
+    CHECK_DBL(a->more_ns, 18e6, 0.3e6);
+    CHECK_INT(b->count, 4);
+    CHECK(!b->told && b->lo_ns <= 0);
+    CHECK(!a->late && !b->late);
+    check_shown(diff, "Of the 4 ranks of the baseline rank 1 is the typical one, ", true);
+    check_shown(diff, "and rank 2 the slowest, ", true);
+    check_shown(diff, ", which is not told apart in the same steps.", true);
+    check_shown(diff, "A step of the typical rank: ", true);
+    json_t *json = recordings_view_json(diff), *ranks = json_object_get(json_array_get(json_object_get(json, "workloads"), 0), "ranks");
+    CHECK_INT(json_integer_value(json_object_get(json_object_get(json_object_get(ranks, "a"), "slowest"), "rank")), 2);
+    CHECK(json_is_true(json_object_get(json_object_get(ranks, "a"), "told")) && json_is_false(json_object_get(json_object_get(ranks, "b"), "told")));
+    CHECK(json_is_null(json_object_get(json_object_get(ranks, "a"), "late")));
+    json_decref(json);
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+// Steps of one process, or rows of ranks that are none, are no job.
+TEST(a_recording_without_ranks)
+{
+    struct world world = {.seed = 5};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        world_side(&world, side, 10, "15000000000");
+        world_steps(&world, side, 0, 100, 40000);
+        world_steps(&world, side, -5, 100, 80000);
+    }
+    world_sql(world.stores[0], "INSERT INTO recorded_step SELECT 1, 1, idx, begin_ns, -dur_ns FROM recorded_step WHERE rank = 0");
+    world_sql(world.stores[1], "INSERT INTO recorded_step SELECT 1, 1, idx, begin_ns + 20000000000, dur_ns FROM recorded_step WHERE rank = 0");
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
+    CHECK_INT(diff->ranks[0].count, 1);
+    CHECK_INT(diff->ranks[1].count, 1);
+    check_shown(diff, "typical", false);
+    json_t *json = recordings_view_json(diff);
+    CHECK(json_object_get(json_array_get(json_object_get(json, "workloads"), 0), "ranks") == NULL);
+    json_decref(json);
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+TEST(a_late_rank_in_words)
+{
+    struct recordings_diff diff = {.unit = "second", .window_ns = {10000000000, 10000000000},
+                                   .ranks = {{.late = true, .late_rank = 3, .late_share = 0.245, .late_what = "computing in <b> (a.py)"},
+                                             {.late = true, .late_rank = -1, .late_share = NAN}}};
+    check_shown(&diff, "Of the ranks of the baseline rank 3 comes late, for 24.5 % of the time: computing in &lt;b> (a.py).", true);
+    check_shown(&diff, "Of the ranks of the candidate one rank comes late.", true);
+    json_t *json = recordings_view_json(&diff), *ranks = json_object_get(json_array_get(json_object_get(json, "workloads"), 0), "ranks");
+    CHECK_DBL(json_real_value(json_object_get(json_object_get(json_object_get(ranks, "a"), "late"), "share")), 0.245, 1e-9);
+    CHECK(json_is_null(json_object_get(json_object_get(json_object_get(ranks, "b"), "late"), "what")));
+    CHECK(json_is_null(json_object_get(json_object_get(ranks, "a"), "typical")));
+    json_decref(json);
+}
+
 TEST(too_short)
 {
     struct world world = {.seed = 5};

@@ -15,6 +15,7 @@
 #include "common/containers/intern.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "reports/analyse/diff/recordings_ranks.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/stalls/stalls.h"
 
@@ -198,6 +199,29 @@ static int recordings_order(const void *left, const void *right)
     return names ? names : strcmp(a->where ? a->where : "", b->where ? b->where : "");
 }
 
+// The rank that comes latest, which is what the title of the cause leaves out.
+static void recordings_late(struct recordings_diff *diff, int side, const struct stalls *stalls)
+{
+    struct recordings_ranks *ranks = &diff->ranks[side];
+    for (size_t i = 0; i < stalls->count && !ranks->late; i++) {
+        const struct stall *stall = &stalls->stalls[i];
+        if (!stall->is_straggler)
+            continue;
+        ranks->late = true;
+        ranks->late_rank = stall->rank;
+        ranks->late_share = stalls->window_ns > 0 ? (double)stall->total_ns / (double)stalls->window_ns : NAN;
+        ranks->late_what = arena_copy(diff->arena, stall->what);
+    }
+}
+
+static int recordings_ranks(struct recordings_job *job, int side, struct error *err)
+{
+    const struct recordings_side *from = &job->sides[side];
+    const struct recordings_window window = {.store = from->store, .recording_id = from->id, .begin_ns = from->begin_ns, .slices = job->diff->slices[side],
+                                             .least = RECORDINGS_SLICES_MIN, .alpha = recordings_alpha};
+    return recordings_ranks_find(&window, &job->diff->ranks[side], err);
+}
+
 // Causes are not tested: a stall of a second is one event, and ten windows of it measure nothing.
 static int recordings_stalls(struct recordings_job *job, struct error *err)
 {
@@ -207,6 +231,8 @@ static int recordings_stalls(struct recordings_job *job, struct error *err)
     for (int side = 0; side < 2 && rc == 0; side++) {
         const struct stalls_opts opts = {.recording_id = job->sides[side].id};
         rc = stalls_analyse(job->sides[side].store, &opts, &sides[side], err);
+        if (rc == 0)
+            recordings_late(diff, side, sides[side]);
         for (size_t i = 0; rc == 0 && i < sides[side]->breach_count; i++)
             recordings_note(job, "The recording of the %s lost %lld (%s %s).", recordings_word(side), (long long)sides[side]->breaches[i].count,
                             sides[side]->breaches[i].producer, sides[side]->breaches[i].kind);
@@ -289,6 +315,8 @@ static int recordings_fill(struct recordings_job *job, struct store *const store
     recordings_units(job, requests);
     for (int side = 0; side < 2 && rc == 0; side++)
         rc = recordings_read_side(job, side, err);
+    for (int side = 0; side < 2 && rc == 0; side++)
+        rc = recordings_ranks(job, side, err);
     for (int kind = RECORDINGS_CPU; kind < RECORDINGS_STALL && rc == 0; kind++)
         recordings_rows(job, (enum recordings_kind)kind, job->cost_count + RECORDINGS_KINDS);
     if (rc == 0)

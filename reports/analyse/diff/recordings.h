@@ -28,6 +28,23 @@ struct recordings_row {
     bool told;                   // the interval leaves out 0
 };
 
+struct recordings_rank {
+    int32_t rank;
+    double step_ns; // the median of its steps
+};
+
+// Of a job: the rank whose step is the middle one of all, and the one whose step is the longest.
+struct recordings_ranks {
+    size_t count; // that made steps; below 2 nothing is said of them
+    struct recordings_rank typical, slowest;
+    double more_ns, lo_ns, hi_ns; // by which the slowest takes longer in the same steps, at 99 % for all ranks together; NAN: not tested
+    bool told;                    // the interval lies above 0
+    bool late;                    // one of them comes late (`upgate stalls`); the worst:
+    int32_t late_rank;            // -1: not known
+    double late_share;            // of the time
+    const char *late_what;        // NULL: not seen
+};
+
 struct recordings_diff {
     const char *unit;            // "request", or "second" where the requests of a window are not known
     double units[2];             // in the window of a, of b
@@ -35,6 +52,7 @@ struct recordings_diff {
     uint64_t samples[2];
     int32_t slices[2];           // seconds of each window: what noise is measured by
     struct recordings_row totals[RECORDINGS_KINDS]; // of each kind; name NULL: nothing of it was recorded
+    struct recordings_ranks ranks[2];
     struct recordings_row *rows; // what is told first, then by size; what is below a thousandth of its kind is left out
     size_t row_count;
     const char **notes;          // what weakens the answer, sentences

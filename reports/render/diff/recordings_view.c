@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/strings.h"
 #include "common/units.h"
@@ -14,7 +15,7 @@
 #include "reports/render/text/markdown_text.h"
 #include "reports/render/text/screen.h"
 
-enum { VIEW_ROWS = 15, VIEW_NAME = 46, VIEW_SIZE = 32 };
+enum { VIEW_ROWS = 15, VIEW_NAME = 46, VIEW_SIZE = 32, VIEW_RANKS = 3 };
 
 const char *recordings_view_kind(enum recordings_kind kind)
 {
@@ -70,6 +71,86 @@ static bool view_shown(const struct recordings_row *row, bool all)
     return all || row->told || row->kind == RECORDINGS_STALL;
 }
 
+static void view_late(struct strbuf *out, const struct recordings_ranks *ranks)
+{
+    if (ranks->late_rank >= 0)
+        strbuf_add(out, "rank %d comes late", (int)ranks->late_rank);
+    else
+        strbuf_add(out, "one rank comes late");
+    if (isfinite(ranks->late_share))
+        strbuf_add(out, ", for %.1f %% of the time", ranks->late_share * 100);
+    if (ranks->late_what)
+        strbuf_add(out, ": %s", ranks->late_what);
+}
+
+// "Of the 4 ranks of the baseline rank 1 is the typical one, 26.5 ms a step, and rank 3 the slowest, 28.1 ms: +1.62 ms in the same steps (+1.55 ms to
+// +1.69 ms); rank 3 comes late, for 6.1 % of the time: computing in augment (data.py)." NULL: it has none. The caller frees.
+static char *view_ranks(const struct recordings_diff *diff, int side)
+{
+    const struct recordings_ranks *ranks = &diff->ranks[side];
+    const char *word = side ? "candidate" : "baseline";
+    char typical[VIEW_SIZE], slowest[VIEW_SIZE], more[VIEW_SIZE], lo[VIEW_SIZE], hi[VIEW_SIZE];
+    struct strbuf out = {0};
+    if (ranks->count < 2 && !ranks->late)
+        return NULL;
+    if (ranks->count > 1)
+        strbuf_add(&out, "Of the %zu ranks of the %s rank %d is the typical one, %s a step, and rank %d the slowest, %s", ranks->count, word,
+                   (int)ranks->typical.rank, unit_format_ns(typical, sizeof typical, ranks->typical.step_ns), (int)ranks->slowest.rank,
+                   unit_format_ns(slowest, sizeof slowest, ranks->slowest.step_ns));
+    if (ranks->count > 1 && ranks->told)
+        strbuf_add(&out, ": %s in the same steps (%s to %s)", view_signed(ranks->more_ns, more), view_signed(ranks->lo_ns, lo),
+                   view_signed(ranks->hi_ns, hi));
+    else if (ranks->count > 1)
+        strbuf_add(&out, ", which is not told apart in the same steps");
+    if (ranks->late && out.len)
+        strbuf_add(&out, "; ");
+    else if (ranks->late)
+        strbuf_add(&out, "Of the ranks of the %s ", word);
+    if (ranks->late)
+        view_late(&out, ranks);
+    strbuf_add(&out, ".");
+    return strbuf_take(&out);
+}
+
+// "A step of the typical rank: 26.5 ms -> 30 ms (+13.2 %), of the slowest: 28.1 ms -> 35 ms (+24.6 %)." NULL: not both sides have several.
+static char *view_ranks_sides(const struct recordings_diff *diff)
+{
+    const struct recordings_ranks *a = &diff->ranks[0], *b = &diff->ranks[1];
+    const struct recordings_rank *both[2][2] = {{&a->typical, &b->typical}, {&a->slowest, &b->slowest}};
+    struct strbuf out = {0};
+    if (a->count < 2 || b->count < 2)
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        char old[VIEW_SIZE], new[VIEW_SIZE];
+        strbuf_add(&out, "%s: %s -> %s (%+.1f %%)", i ? ", of the slowest" : "A step of the typical rank",
+                   unit_format_ns(old, sizeof old, both[i][0]->step_ns), unit_format_ns(new, sizeof new, both[i][1]->step_ns),
+                   (both[i][1]->step_ns / both[i][0]->step_ns - 1) * 100);
+    }
+    strbuf_add(&out, ".");
+    return strbuf_take(&out);
+}
+
+// The section of ranks: at most VIEW_RANKS sentences, each the caller's to free.
+static size_t view_ranks_all(const struct recordings_diff *diff, char **ret_sentences)
+{
+    size_t count = 0;
+    char *sentences[VIEW_RANKS] = {view_ranks(diff, 0), view_ranks(diff, 1), view_ranks_sides(diff)};
+    for (size_t i = 0; i < VIEW_RANKS; i++)
+        if (sentences[i])
+            ret_sentences[count++] = sentences[i];
+    return count;
+}
+
+// Sentences under one label, wrapped.
+static void view_lines(struct strbuf *out, const char *label, const char *sentence, bool first)
+{
+    char *clean = screen_clean(sentence, false);
+    int indent = (int)strlen(label) + 2;
+    strbuf_add(out, "%s%s  ", first ? "\n" : "", label);
+    screen_wrap(out, clean, 100, indent, indent);
+    free(clean);
+}
+
 void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *stream)
 {
     struct strbuf out = {0};
@@ -88,12 +169,14 @@ void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *s
     }
     if (shown == 0)
         strbuf_add(&out, "Nothing stands out of the noise of these windows.\n");
-    for (size_t i = 0; i < diff->note_count; i++) {
-        char *clean = screen_clean(diff->notes[i], false);
-        strbuf_add(&out, "%snote  ", i ? "" : "\n");
-        screen_wrap(&out, clean, 100, 6, 6);
-        free(clean);
+    char *ranks[VIEW_RANKS];
+    size_t rank_count = view_ranks_all(diff, ranks);
+    for (size_t i = 0; i < rank_count; i++) {
+        view_lines(&out, "ranks", ranks[i], i == 0);
+        free(ranks[i]);
     }
+    for (size_t i = 0; i < diff->note_count; i++)
+        view_lines(&out, "note", diff->notes[i], i == 0);
     fputs(out.text, stream);
     strbuf_free(&out);
     free(answer);
@@ -122,6 +205,14 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
     }
     if (shown == 0)
         strbuf_add(&out, "Nothing stands out of the noise of these windows.\n");
+    char *ranks[VIEW_RANKS];
+    size_t rank_count = view_ranks_all(diff, ranks);
+    for (size_t i = 0; i < rank_count; i++) {
+        strbuf_add(&out, "\n");
+        markdown_text(&out, ranks[i]);
+        strbuf_add(&out, "\n");
+        free(ranks[i]);
+    }
     for (size_t i = 0; i < diff->note_count; i++) {
         strbuf_add(&out, "%s- ", i ? "" : "\n");
         markdown_text(&out, diff->notes[i]);
@@ -158,6 +249,50 @@ static json_t *view_row(const struct recordings_row *row, size_t rank)
                      "of", recordings_view_kind(row->kind), "evidence");
 }
 
+static json_t *view_rank(const struct recordings_rank *rank)
+{
+    json_t *item = json_object();
+    json_object_set_new(item, "rank", json_integer(rank->rank));
+    json_object_set_new(item, "step_ns", view_ns(rank->step_ns));
+    return item;
+}
+
+static json_t *view_ranks_side(const struct recordings_ranks *ranks)
+{
+    bool several = ranks->count > 1;
+    json_t *item = json_object(), *interval = json_array(), *late = ranks->late ? json_object() : json_null();
+    json_array_append_new(interval, several ? view_ns(ranks->lo_ns) : json_null());
+    json_array_append_new(interval, several ? view_ns(ranks->hi_ns) : json_null());
+    if (ranks->late) {
+        json_object_set_new(late, "rank", ranks->late_rank < 0 ? json_null() : json_integer(ranks->late_rank));
+        json_object_set_new(late, "share", isfinite(ranks->late_share) ? json_real(ranks->late_share) : json_null());
+        json_object_set_new(late, "what", render_json_text(ranks->late_what));
+    }
+    json_object_set_new(item, "ranks", json_integer((json_int_t)ranks->count));
+    json_object_set_new(item, "typical", several ? view_rank(&ranks->typical) : json_null());
+    json_object_set_new(item, "slowest", several ? view_rank(&ranks->slowest) : json_null());
+    json_object_set_new(item, "more_ns", several ? view_ns(ranks->more_ns) : json_null());
+    json_object_set_new(item, "more_ci_ns", interval);
+    json_object_set_new(item, "told", json_boolean(ranks->told));
+    json_object_set_new(item, "late", late);
+    return item;
+}
+
+// Of both sides, where one has any; a recording of one process has none.
+static void view_add_ranks(json_t *workload, const struct recordings_diff *diff)
+{
+    bool any = false;
+    json_t *sides = json_object();
+    for (int side = 0; side < 2; side++) {
+        any |= diff->ranks[side].count > 1 || diff->ranks[side].late;
+        json_object_set_new(sides, side ? "b" : "a", view_ranks_side(&diff->ranks[side]));
+    }
+    if (any)
+        json_object_set_new(workload, "ranks", sides);
+    else
+        json_decref(sides);
+}
+
 json_t *recordings_view_json(const struct recordings_diff *diff)
 {
     json_t *rows = json_array(), *notes = json_array(), *totals = json_array();
@@ -170,7 +305,9 @@ json_t *recordings_view_json(const struct recordings_diff *diff)
             json_array_append_new(totals, json_pack("{s:s, s:o, s:o, s:o, s:[o, o]}", "what", diff->totals[kind].name, "a_ns", view_ns(diff->totals[kind].a_ns),
                                                     "b_ns", view_ns(diff->totals[kind].b_ns), "delta_ns", view_ns(diff->totals[kind].delta_ns), "ci_ns",
                                                     view_ns(diff->totals[kind].lo_ns), view_ns(diff->totals[kind].hi_ns)));
-    return json_pack("{s:s, s:[{s:s, s:s, s:n, s:n, s:n, s:[n, n], s:n, s:n, s:[I, I], s:o, s:o, s:o}]}", "schema", "upgate.diff/1", "workloads", "workload",
-                     "recording", "unit", diff->unit, "step_a_ns", "step_b_ns", "delta_ns", "delta_ci_ns", "match_coverage", "residual_ns", "window_ns",
+    json_t *document = json_pack("{s:s, s:[{s:s, s:s, s:n, s:n, s:n, s:[n, n], s:n, s:n, s:[I, I], s:o, s:o, s:o}]}", "schema", "upgate.diff/1", "workloads",
+                     "workload", "recording", "unit", diff->unit, "step_a_ns", "step_b_ns", "delta_ns", "delta_ci_ns", "match_coverage", "residual_ns", "window_ns",
                      (json_int_t)diff->window_ns[0], (json_int_t)diff->window_ns[1], "totals", totals, "contributions", rows, "notes", notes);
+    view_add_ranks(json_array_get(json_object_get(document, "workloads"), 0), diff);
+    return document;
 }
