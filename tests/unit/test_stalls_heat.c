@@ -38,7 +38,7 @@ static double job_random(struct job *job) // 0 to 1
 // The ranks work for 10 ms, one of them `more` longer in a function of its own, and wait for the last one. noise: each as much longer as comes.
 static void job_step(struct job *job, double at, int late, double more, double noise)
 {
-    double work[RANKS], last = 0;
+    double work[RANKS] = {0}, last = 0;
     for (int i = 0; i < job->count; i++) {
         work[i] = 10 + noise * job_random(job) + (i == late ? more : 0);
         last = work[i] > last ? work[i] : last;

@@ -441,15 +441,15 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
 }
 
 // Is it worth a look who is late when? Where somebody is named, though not by connections, as waits do not tell then; or where one block alone costs
-// what a late rank must cost, as a checkpoint of one rank may. By work a block is no evidence: one that is shorter than a step has some stages at
-// work and others not.
+// what a late rank must cost, as a checkpoint of one rank may, without what neighbours took. By work a block is no evidence: one that is shorter than a
+// step has some stages at work and others not.
 static bool late_stands_out(const struct late_search *search, const struct late_ranks *found)
 {
     double more[LATE_BLOCKS] = {0}, most = 0;
     if (found->count)
         return !found->list[0].by_connections;
     for (size_t i = 0; i < search->ranks->row_count && !search->ranks->by_work; i++)
-        if (search->rows[i].found == LATE_FOUNDED && late_more(search, i, false, more))
+        if (search->rows[i].found == LATE_FOUNDED && late_more(search, i, true, more))
             for (int b = 0; b < LATE_BLOCKS; b++)
                 most = fmax(most, more[b]);
     return most >= late_share * (double)(search->end - search->begin);
