@@ -35,6 +35,13 @@ static double job_random(struct job *job) // 0 to 1
     return (double)(job->seed >> 16 & 0x7fff) / 0x8000;
 }
 
+static void job_wait(struct job *job, int rank, double begin, double end)
+{
+    story_gap(&job->story, (struct story_gap){.thread = job->main[rank], .out = begin, .waking = end, .in = end + 0.02, .state = 1,
+                                              .kernel = STORY_FUTEX_WAIT, .python = "backward@/x/tensor.py:5;main@/x/ddp.py:31",
+                                              .user = "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait"});
+}
+
 // The ranks work for 10 ms, one of them `more` longer in a function of its own, and wait for the last one. noise: each as much longer as comes.
 static void job_step(struct job *job, double at, int late, double more, double noise)
 {
@@ -50,9 +57,7 @@ static void job_step(struct job *job, double at, int late, double more, double n
         story_samples(&job->story, (struct story_samples){.thread = job->main[i], .from = at + own, .to = at + work[i],
                                                           .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER, .python = "main@/x/ddp.py:30"});
         if (last - work[i] >= 0.5) // with half a ms of communication more: shorter waits are not recorded
-            story_gap(&job->story, (struct story_gap){.thread = job->main[i], .out = at + work[i], .waking = at + last + 0.5, .in = at + last + 0.52,
-                                                      .state = 1, .kernel = STORY_FUTEX_WAIT, .python = "backward@/x/tensor.py:5;main@/x/ddp.py:31",
-                                                      .user = "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait"});
+            job_wait(job, i, at + work[i], at + last + 0.5);
     }
 }
 
@@ -135,6 +140,28 @@ TEST(one_long_wait_for_one_rank)
     job_open(&job, 4); // below 1 % of the window it is not worth a look
     job_run(&job, 2, 80, 3000, 3010, 0);
     CHECK_INT(story_analyse(&job.story)->heat.blocks, 0);
+    story_close(&job.story);
+}
+
+// The others wait as long, and it is no fault of the rank's.
+TEST(one_long_turn_of_a_passer_by)
+{
+    struct job job;
+    job_open(&job, 4);
+    int64_t other = story_other(&job.story, 5000, "cc1", "cc1 -O2");
+    for (int i = 0; i < 450; i++) {
+        bool taken = i == 150;
+        double at = STEP_MS * i + (i > 150 ? 200 : 0);
+        job_step(&job, at, -1, 0, 0);
+        for (int rank = 0; rank < 4 && taken; rank++)
+            if (rank != 2)
+                job_wait(&job, rank, at + 10, at + 210.5);
+        if (taken)
+            story_gap(&job.story, (struct story_gap){.thread = job.main[2], .out = at + 10, .in = at + 210, .flags = UG_GAP_PREEMPTED, .next = other,
+                                                     .before = other, .python = "main@/x/ddp.py:30"});
+    }
+    CHECK_INT(story_analyse(&job.story)->heat.blocks, 0);
+    CHECK(story_find(&job.story, "straggler") == NULL);
     story_close(&job.story);
 }
 
