@@ -160,7 +160,7 @@ def _forward_of(args, call):
 
 def _train(args, work, drag, times):
     plant, losses, changes = args.plant, [], Changes(args, work)
-    extra, forward = regress.Regress(args, work.model), _forward_of(args, work.forward)
+    extra, forward = regress.Regress(args, work), _forward_of(args, work.forward)
     for i in upgate.steps(range(args.steps), samples=work.samples):
         wall = time.perf_counter_ns()
         drag.begin()
@@ -172,7 +172,7 @@ def _train(args, work, drag, times):
         with upgate.phase("forward"):
             loss, output = forward(batch)
             drag.repeat(batch)
-            extra.forward(loss)
+            extra.forward(loss, output)
             changes.now.batch, changes.now.scores = batch, output
             for change in changes.losses:
                 term = change(changes.now)
@@ -207,7 +207,7 @@ def _requests(args, samples):
 
 
 def _infer(args, work, drag, times):
-    plant, extra, compute = args.plant, regress.Regress(args, work.model), _forward_of(args, work.answer)
+    plant, extra, compute = args.plant, regress.Regress(args, work), _forward_of(args, work.answer)
     with torch.inference_mode():
         for i, _ in enumerate(_requests(args, work.samples)):
             wall = time.perf_counter_ns()
@@ -218,7 +218,7 @@ def _infer(args, work, drag, times):
                 extra.data()
             plant.strike(i, args.steps, lambda: _poison(work.model), upgate.phase)
             with upgate.phase("forward"):
-                output = compute(batch)
+                output = compute(extra.request(batch))
                 drag.repeat(batch)
                 extra.forward(None)
                 answer = work.visible(output).cpu()  # a client gets its answer in host memory

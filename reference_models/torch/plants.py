@@ -14,7 +14,10 @@ lowp; regressions of every step (regress.py): op:NAME:P%, compute:P%, fill:P%, c
 syscall:P%, loader:P%, straggle:P%, gc:STEPS, recompile:STEPS, threads1, nomkldnn, anomaly, mmap, hooks, unfused,
 singletensor, zerograd, buckets, bf16, mathattention; of the transformer checkpoint; of vision augment, channelslast; what a program adds to its
 loop (changes.py): clip, gradnorms, average, mask, causalmask, confidence, teacher, penalty, dropout, finite, gradnoise, decay, histograms, snapshot;
-of a variant nocompile, noscript, graphbreak, flopcounter, nofuser, jitdeadlock, serveskew; on a GPU also item, sync, emptycache, allocretry, unpin, notf32, nocudnn, nobenchmark; several with commas"""
+of a variant nocompile, noscript, graphbreak, flopcounter, nofuser, jitdeadlock, serveskew; on a GPU also item, sync, emptycache, allocretry, unpin, notf32, nocudnn, nobenchmark;
+of each so-many-th step, until P% of a step are over (rare.py): save:STEPS:P%, flush:STEPS:P%, upload:STEPS:P%, reshuffle:STEPS:P%, validate:STEPS:P%, of requests
+pad:STEPS:P%, lock:STEPS:P%; beside the steps (background.py): busy:P%, spin:P%, pinner:P%; memory that is kept (kept.py): cache:BYTES, graph:TERMS, table:BYTES:COPIES,
+oddsizes:BYTES, evensizes:BYTES; of the first step (first.py): import:MODULE+MODULE, preimport:MODULE+MODULE, jit:MS, warmup:MS; several with commas"""
 
 SHARES = ("compute", "fill", "copy", "python", "fsync", "syscall", "loader", "straggle")
 FLAGS = ("threads1", "nomkldnn", "anomaly", "mmap", "hooks", "unfused", "singletensor", "zerograd", "buckets", "bf16",
@@ -40,8 +43,53 @@ def _share(text):
 def _steps(text):
     steps = int(text)
     if steps < 1:
-        raise ValueError("every so many steps: at least 1")
+        raise ValueError("a whole number: at least 1")
     return steps
+
+
+def _every(text):
+    steps, _, share = text.partition(":")
+    return _steps(steps), _share(share)
+
+
+def _busy(text):
+    share = _share(text)
+    if share > 1:
+        raise ValueError("out of range; accepted: above 0% to 100%")
+    return share
+
+
+def _bytes(text):
+    size = bytes_of(text)
+    if size < 1:
+        raise ValueError("at least 1 byte")
+    return size
+
+
+def _copies(text):
+    size, _, copies = text.partition(":")
+    return _bytes(size), _steps(copies)
+
+
+def _modules(text):
+    names = text.split("+")
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise ValueError("names of modules, with + between them")
+    return names
+
+
+def _seconds(text):
+    seconds = float(text) / 1e3
+    if not 0 < seconds <= 3600:
+        raise ValueError("out of range; accepted: above 0 ms to an hour")
+    return seconds
+
+
+# word -> the attribute of Plants that has what was said by word, and how its value is read
+MORE = dict.fromkeys(("save", "flush", "upload", "reshuffle", "validate", "pad", "lock"), ("rare", _every))
+MORE.update(dict.fromkeys(("busy", "spin", "pinner"), ("background", _busy)))
+MORE.update(cache=("kept", _bytes), graph=("kept", _steps), table=("kept", _copies), oddsizes=("kept", _bytes), evensizes=("kept", _bytes))
+MORE.update({"import": ("first", _modules), "preimport": ("first", _modules), "jit": ("first", _seconds), "warmup": ("first", _seconds)})
 
 
 class Plants:
@@ -52,6 +100,7 @@ class Plants:
         self.nan_step = self.crash_step = self.hang_step = -1
         self.nostep = self.lowp = False
         self.shares, self.operators, self.flags = {}, {}, set()
+        self.rare, self.background, self.kept, self.first = {}, {}, {}, {}
         self.gc_steps = self.recompile_steps = 0
         self._debt_ns, self._base_ns, self._kept = 0.0, 0, []
         self._owed_units, self._units_per_step = 0.0, 0.0
@@ -79,6 +128,9 @@ class Plants:
             self.gc_steps = _steps(value)
         elif kind == "recompile":
             self.recompile_steps = _steps(value)
+        elif kind in MORE:
+            where, read = MORE[kind]
+            getattr(self, where)[kind] = read(value)
         elif kind in FLAGS and not value:
             self.flags.add(kind)
         elif kind == "leak":

@@ -13,7 +13,11 @@ import tempfile
 import threading
 import time
 
+import background
+import first
+import rare
 import torch
+from kept import Kept
 from torch.nn import functional
 
 COLD_STEPS = 3  # not yet what a step takes later
@@ -179,8 +183,9 @@ class _ShortMemory:
 class Regress:
     """Around the steps of one process. begin, data, forward, end are called in each."""
 
-    def __init__(self, args, model):
-        self._plant, self._steps, self._args = args.plant, 0, args
+    def __init__(self, args, work):
+        self._plant, self._args, self._work = args.plant, args, work
+        self.number = 0  # of the step that runs, from 1 on
         self.step_ns, self.own_ns, self._begin_ns = 0.0, 0, 0
         self._units = _Units(args.device)
         self._owed_ns = dict.fromkeys(UNITS, 0.0)
@@ -191,11 +196,16 @@ class Regress:
         last = int(os.environ.get("RANK", "0")) + 1 == args.ranks
         self._straggles = shares.get("straggle", 0.0) if last else 0.0
         if "hooks" in self._plant.flags:
-            self._hooks = _Hooks(model)
+            self._hooks = _Hooks(work.model)
         self._short = _ShortMemory() if "allocretry" in self._plant.flags and args.device == "cuda" else None
-        self._any = bool(shares or self._operators)
+        background.start(self._plant, args.device)
+        first.before_steps(self._plant)
+        self._rare = rare.Rare(self, args, work) if self._plant.rare else None
+        self._kept = Kept(args) if self._plant.kept else None
+        self._any = bool(shares or self._operators or self._rare)
 
     def begin(self):
+        self.number += 1
         self.own_ns, self._begin_ns = 0, time.perf_counter_ns()
 
     def data(self):
@@ -204,9 +214,17 @@ class Regress:
             self._wait_for_loader()
         if self._straggles:
             self._repeat("compute", self._straggles)
+        if self._rare:
+            self._rare.data()
 
-    def forward(self, loss):
+    def request(self, batch):
+        """What is computed in place of it, where requests are padded."""
+        return self._rare.request(batch) if self._rare else batch
+
+    def forward(self, loss, scores=None):
         """In the phase that computes."""
+        if self._rare:
+            self._rare.forward()
         for kind in UNITS:
             share = self._plant.shares.get(kind, 0.0)
             if share:
@@ -219,13 +237,18 @@ class Regress:
             torch.cuda.empty_cache()
         if self._short:
             self._short.allocate()
+        if self._kept:
+            self._kept.step(scores)
+        if self.number == 1:
+            first.in_first_step(self._plant, self._work)
 
     def end(self):
         """In the step, last."""
-        self._steps += 1
-        if self._plant.gc_steps and self._steps % self._plant.gc_steps == 0:
+        if self._rare:
+            self._rare.end()
+        if self._plant.gc_steps and self.number % self._plant.gc_steps == 0:
             gc.collect()
-        if self._plant.recompile_steps and self._steps % self._plant.recompile_steps == 0:
+        if self._plant.recompile_steps and self.number % self._plant.recompile_steps == 0:
             import torch._dynamo as dynamo
             dynamo.reset()
         if not self._any:
@@ -233,7 +256,7 @@ class Regress:
         for operator in self._operators:
             operator.end_step()
         plain_ns = time.perf_counter_ns() - self._begin_ns - self.own_ns
-        if self._steps > COLD_STEPS:
+        if self.number > COLD_STEPS:
             if self.step_ns:
                 plain_ns = min(plain_ns, 2 * self.step_ns)  # it was disturbed
             self.step_ns += (0.1 if self.step_ns else 1) * (plain_ns - self.step_ns)
