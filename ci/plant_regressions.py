@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does `upgate diff` name what got slower? The part of ci/plants that plants regressions: one side of a reference
-workload gets the plant, `upgate ab` runs both, `upgate diff` says where the difference comes from, and that is
-compared with reference_models/plants/regressions.json. tests/root/regressions.py uses the functions.
-
-A contribution answers a plant when its kind is one of the answer's, and name and place match the answer's patterns.
-Only what is named counts: contributions that upgate itself does not tell from noise are no answers and accuse nobody."""
+workload gets the plant, `upgate ab` runs both, `upgate diff` says where the difference comes from, and plant_judge.py compares that
+with reference_models/plants/regressions.json (plant_answers.py). tests/root/regressions.py uses the functions."""
 import contextlib
 import datetime
 import functools
@@ -19,25 +16,31 @@ import threading
 import time
 
 import parallel
+import plant_answers
+import plant_judge
+from plant_answers import ROOT, answers
+from plant_judge import ACCUSED, FAILED, FIRST, GOOD, MISSED, NONE, QUIET, SECTIONS, TOP, WRONG, short
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("UPGATE_BUILD") or os.path.join(ROOT, "build", "release")
 UPGATE = os.path.join(BUILD, "upgate")
 MODELS = os.path.join(BUILD, "reference_models")
-ANSWERS = os.path.join(ROOT, "reference_models", "plants", "regressions.json")
 PYTHON = os.environ.get("UPGATE_PLANTS_PYTHON") or os.path.join(ROOT, "envs", "candidate", "bin", "python")
 
 # Enough for a step time that tells 3 %, in half a minute a plant.
 PAIRS, TRACED_PAIRS, VOIDS = 4, 4, 12
+ALPHA = "30%"
+# What is explained only where the gate has told it from chance needs a gate that is sure: by chance five pairs say the same in 1 of 32.
+SURE_PAIRS, SURE_ALPHA = 5, "5%"
 STEPS = {("native", "dlrm"): 200, ("native", "transformer"): 150, ("native", "allreduce"): 120,
          ("torch", "dlrm"): 120, ("torch", "transformer"): 80, ("torch", "ddp"): 40, ("torch", "hstu"): 80, ("torch", "vision"): 40}
 INFER_FACTOR = 2  # requests are shorter
 GPU_CPUS = 3  # of a rank: its own thread, that of the backward pass, the driver's
 RUN_S = 900
-EFFECT_LEAST = 0.01  # of the step: below, a plant whose strength depends on the machine had none
-FIRST, TOP, WRONG, MISSED, QUIET, ACCUSED = "first", "top three", "wrong", "missed", "quiet", "accused"
-NONE, SKIPPED, FAILED = "no effect", "skipped", "failed"
-GOOD = (FIRST, QUIET)
+SKIPPED = "skipped"
+
+# Beside the steps' own: what must be gated so that a section is explained. Margins are the metrics' own (contracts/metrics.h).
+METRICS = {"p99": {"latency_p50": "5%", "latency_p99": "5%"}, "cpu_time": {"cpu_time": "2%"}, "memory": {"peak_memory": "1%"},
+           "first_step": {"first_step_time": "10%"}}
 
 
 class Trouble(Exception):
@@ -71,11 +74,6 @@ class _Gpus:
 
 
 GPUS, OWN_GPUS = _Gpus(), threading.local()
-
-
-def answers():
-    with open(ANSWERS, encoding="utf-8") as file:
-        return json.load(file)["plants"]
 
 
 # ---- what the machine lacks ------------------------------------------------------------------------
@@ -128,27 +126,44 @@ def gpus_of(answer):
     return max([0] + [int(need.partition(":")[2] or 1) for need in answer["needs"] if need.startswith("gpu")])
 
 
+def gate_of(answer):
+    """(pairs, gate): what is asked of the untraced launches."""
+    sections = plant_answers.sections(answer)
+    sure = sections != ["step"]
+    metrics = {"step_time": "2%"}
+    for section in sections:
+        metrics.update(METRICS.get(section, {}))
+    # No verdict is asked for, and none of a host that nobody has calibrated.
+    return SURE_PAIRS if sure else PAIRS, {"alpha": SURE_ALPHA if sure else ALPHA, "parity": {"rule": "off"}, "calibrate": "require", "confirm": "never",
+                                           "metrics": {name: {"margin": margin} for name, margin in metrics.items()}}
+
+
+def env_of(env, plant):
+    return {**env, **({"PLANT": plant} if plant else {})}
+
+
 def plan_of(answer, seed):
     workload = answer["workload"]
     steps = workload.get("steps") or STEPS[workload["program"], workload["model"]]
     if workload.get("mode") == "infer":
         steps *= INFER_FACTOR
-    busy = max(workload.get("ranks", 1), workload.get("threads", 1))
+    # cpus: of what works beside the steps, too
+    busy = max(workload.get("ranks", 1), workload.get("threads", 1), workload.get("cpus", 1))
     if gpus_of(answer):
         busy *= GPU_CPUS
     # One thread has a CPU for itself; the recorder of its traced launches is on another one.
     cpus = ",".join(map(str, parallel.own_cpus()[-busy:]))
-    plant = dict(answer.get("env", {}), **({"PLANT": answer["plant"]} if answer["plant"] else {}))
+    pairs, gate = gate_of(answer)
+    run = {"name": "plant", "command": command_of(workload), "steps": steps, "ranks": workload.get("ranks", 1)}
+    if "p99" in plant_answers.sections(answer):
+        run["mode"] = "infer"  # else a command's steps are no requests
     return {
-        "baseline": {"name": "old", "env": {"PLANT": answer["baseline_plant"]} if "baseline_plant" in answer else {}},
-        "candidate": {"name": "new", "env": plant},
-        "workloads": [{"name": "plant", "command": command_of(workload), "steps": steps,
-                       "ranks": workload.get("ranks", 1)}],
-        "schedule": {"looks": [PAIRS], "seed": seed, "interleave": "auto", "block": "20ms", "timeout": "5min",
+        "baseline": {"name": "old", "env": env_of(answer.get("baseline_env", {}), answer.get("baseline_plant"))},
+        "candidate": {"name": "new", "env": env_of(answer.get("env", {}), answer["plant"])},
+        "workloads": [run],
+        "schedule": {"looks": [pairs], "seed": seed, "interleave": "auto", "block": "20ms", "timeout": "5min",
                      "traced_launches": TRACED_PAIRS, "voids": VOIDS, "cpus": cpus},
-        # No verdict is asked for, and none of a host that nobody has calibrated.
-        "gate": {"alpha": "30%", "parity": {"rule": "off"}, "calibrate": "require", "confirm": "never",
-                 "metrics": {"step_time": {"margin": "2%"}}}}
+        "gate": gate}
 
 
 def upgate(words, accepted, directory):
@@ -185,50 +200,6 @@ def explained(store, directory, *options):
     return document["workloads"][0]
 
 
-# ---- was it right? ---------------------------------------------------------------------------------
-
-def answered_by(answer, contribution):
-    # A kernel that is slower by what runs beside it is an answer where that is what was planted.
-    names = [contribution.get(key) or "" for key in ("name_a", "name_b", "label", "beside_cause")]
-    places = [contribution.get("where") or ""] + contribution.get("evidence", [])
-    return (contribution["kind"] in answer["kinds"] and contribution["delta_ns"] > 0 and
-            any(re.search(answer["name"], name) for name in names) and
-            any(answer["where"] in place for place in places))
-
-
-def judge(answer, workload):
-    """(verdict, what is to be said about it)"""
-    if workload.get("unexplained"):
-        return FAILED, workload["unexplained"]
-    named = [c for c in workload["contributions"] if c["named"]]
-    lines = ["%s %s (%+.1f %%)" % (c["kind"], short(c["label"]), 100 * c["delta_ns"] / workload["step_a_ns"])
-             for c in named]
-    if not answer["kinds"]:
-        if named:
-            return ACCUSED, ", ".join(lines[:3])
-        cold = workload.get("first_step") or {}
-        if answer.get("first_step") and not (cold.get("b_ns") or 0) > 2 * (cold.get("a_ns") or 0):
-            return WRONG, "the first step was not seen to take longer"
-        return QUIET, ""
-    for place, contribution in enumerate(named):
-        if answered_by(answer, contribution):
-            if place == 0:
-                return FIRST, lines[0]
-            return (TOP if place < 3 else WRONG), "%d. of %s" % (place + 1, "; ".join(lines[:place + 1]))
-    interval = workload["delta_ci_ns"]
-    noise = interval and interval[0] <= 0 <= interval[1] and not named
-    if answer.get("maybe") and (noise or abs(workload["delta_ns"]) < EFFECT_LEAST * workload["step_a_ns"]):
-        return NONE, "%+.1f %% of the step" % (100 * workload["delta_ns"] / workload["step_a_ns"])
-    if named:
-        return WRONG, "; ".join(lines[:3])
-    hidden = [c for c in workload["contributions"][:3] if answered_by(answer, c)]
-    return MISSED, "nothing was named" + (", the answer's interval has 0 in it" if hidden else "")
-
-
-def short(label, most=48):
-    return label if len(label) <= most else label[:most - 1] + "…"
-
-
 def run(name, seed, keep=None):
     """One run of one plant: a dict. keep: a directory for the store."""
     answer = answers()[name]
@@ -250,23 +221,26 @@ def run(name, seed, keep=None):
 
 
 def conclude(result, answer, workload):
-    result["verdict"], result["said"] = judge(answer, workload)
+    result["verdict"], result["said"] = plant_judge.judge(answer, workload)
+    section = plant_answers.sections(answer)[0]
+    result["section"] = section
     step_ns = workload["step_a_ns"]
-    if not step_ns:
+    if not step_ns or workload.get("unexplained"):
         return
-    named = [c for c in workload["contributions"] if c["named"]]
+    things = plant_judge.told(section, workload)
     interval = workload["delta_ci_ns"]
-    noise = (interval[1] - interval[0]) / 2 / step_ns if interval else None
-    result.update(step_ns=step_ns, found=workload["delta_ns"] / step_ns, noise=noise,
+    noise = (interval[1] - interval[0]) / 2 / step_ns if interval and None not in interval else None
+    result.update(step_ns=step_ns, found=plant_judge.change(section, workload), noise=noise,
                   residual=abs(workload["residual_ns"]) / step_ns, coverage=workload["match_coverage"], traced_ratio=workload["traced_ratio"],
-                  kind=named[0]["kind"] if named else None, label=named[0]["label"] if named else None)
+                  kind=things[0]["kind"] if things else None, label=things[0]["label"] if things else None)
 
 
 def kept(directory):
     """(plant, seed) of the stores that runs left in a directory."""
+    known = answers()
     for entry in sorted(os.listdir(directory)):
         found = re.fullmatch(r"(.+)-(\d+)\.db", entry)
-        if found and found.group(1) in answers():
+        if found and found.group(1) in known:
             yield found.group(1), int(found.group(2))
 
 
@@ -300,14 +274,16 @@ def describe(result):
                                               result.get("seconds", 0), result["said"])
 
 
-def table():
+def table(names=None):
     """The regressions as a Markdown table."""
-    lines = ["| plant | workload | planted | needs | what it does |", "|---|---|---|---|---|"]
+    lines = ["| plant | workload | asked | planted | needs | what it does |", "|---|---|---|---|---|---|"]
     for name, answer in answers().items():
+        if names and name not in names:
+            continue
         workload = answer["workload"]
-        lines.append("| %s | %s %s | %s | %s | %s |" % (
-            name, workload["program"], workload["model"], percent(answer["strength"]), ", ".join(answer["needs"]) or "-",
-            answer["what"]))
+        lines.append("| %s | %s %s | %s%s | %s | %s | %s |" % (
+            name, workload["program"], workload["model"], ", ".join(plant_answers.sections(answer)), ", held out" if answer.get("held_out") else "",
+            percent(answer["strength"]), ", ".join(answer["needs"]) or "-", answer["what"]))
     return "\n".join(lines)
 
 
@@ -322,7 +298,7 @@ def machine_of(store):
 PAGE = """# Planted regressions
 
 Does `upgate diff` name what got slower? One side of a reference workload gets a plant of known strength; `upgate ab` runs both sides
-(%(pairs)d untraced pairs, %(traced)d traced ones), `upgate diff` explains the difference, and its named contributions are compared with
+(%(pairs)d untraced pairs, of other sections than the first %(sure)d; %(traced)d traced ones), `upgate diff` explains the difference, and its named contributions are compared with
 [regressions.json](../reference_models/plants/regressions.json). A contribution that upgate does not tell from noise is no answer, and accuses nobody.
 
 Made by %(command)s, %(date)s, on
@@ -333,13 +309,26 @@ Not all of it is upgate's doing: other load of the machine moves both sides. Ran
 
 %(summary)s
 
-| plant | what it does | planted | measured | runs | first | in the first three | named first, last run |
-|---|---|---|---|---|---|---|---|
-%(rows)s
+%(sections)s
 
-`measured` is the median difference of the untraced step times. Of plants without a number the strength depends on the machine. Both
-sides the same (`same-…`, and `first-step`, whose regression is in no later step): `first` counts the runs in which nothing was named.
+Of plants without a number the strength depends on the machine. Both
+sides the same (`same-…`, `…-twin`, and `first-step`, whose regression is in no later step): `first` counts the runs in which nothing was named.
 %(absent)s"""
+
+# What is measured, and what counts.
+SECTION_TEXTS = {
+    "step": "`measured` is the median difference of the untraced step times.",
+    "slow_steps": "What comes once in so many steps and makes none of the others slower: the part `slow_steps` must name it, and its period. `measured` is what slow "
+                  "steps take beyond typical ones, of the mean step. Where a typical step is told to differ by something else, the answer counts as one of the first three.",
+    "p99": "One request of inference in fifty takes longer: the part `slow_steps` must name what it did that the others did not. `measured` is what slow requests take "
+           "beyond typical ones: of the mean request, or of one where only the 99th percentile tells it.",
+    "cpu_time": "CPU time that no step waits for: the part `cpu_time` must name the thread and the function. `measured` is the CPU time of a launch.",
+    "memory": "Memory that is kept, loaded twice or wasted: the part `memory` must name the code that touched it first, with its file. `measured` is the peak.",
+    "first_step": "What the first step alone does: the part `first_step` must name it. `measured` is the untraced first step."}
+
+ROWS = """| plant | what it does | planted | measured | runs | first | in the first three | named first, last run |
+|---|---|---|---|---|---|---|---|
+%s"""
 
 
 def summary(results):
@@ -349,15 +338,18 @@ def summary(results):
     same = [r for r in results if r["verdict"] in (QUIET, ACCUSED)]
     known = answers()
     plants = {r["plant"] for r in answered}
+    assert all(name in known for name in plants)
     lines = ["%d plants, %d runs. Of plants of 3 %% and more: the right contribution first in %d of %d runs (%s), in the "
              "first three in %d (%s)." % (len(plants), len(answered), *share_of(strong, (FIRST,)), *share_of(strong, (FIRST, TOP))[::2])]
+    held_out = [r for r in strong if known[r["plant"]].get("held_out")]
+    if held_out:
+        lines.append("Of those that were held out while it was made: first in %d of %d (%s)." % share_of(held_out, (FIRST,)))
     if same:
         lines.append("Nothing to find (both sides the same, or a regression of the first step alone): nothing was named "
                      "in %d of %d runs." % (sum(r["verdict"] == QUIET for r in same), len(same)))
     residuals = [r["residual"] for r in results if r.get("residual") is not None]
     if residuals:
         lines.append("Largest residual: %.2f %% of a step." % (100 * max(residuals)))
-    assert all(name in known for name in plants)
     return " ".join(lines)
 
 
@@ -372,6 +364,20 @@ def share_of(results, verdicts):
     return count, len(results), percent(count / len(results)) if results else "-"
 
 
+def row(name, answer, runs):
+    found = sorted(r["found"] for r in runs if r.get("found") is not None)
+    last = runs[-1]
+    return "| %s | %s | %s | %s | %d | %d | %d | %s |" % (
+        name, answer["what"], percent(answer["strength"]), "%+.1f %%" % (100 * found[len(found) // 2]) if found else "-", len(runs),
+        sum(r["verdict"] in GOOD for r in runs), sum(r["verdict"] in GOOD + (TOP,) for r in runs),
+        "%s: `%s`" % (last["kind"], re.sub(r"[|`\s]", " ", short(last["label"]))) if last.get("label") else "-")
+
+
+def section_of_page(section, rows):
+    measured = ROWS % "\n".join(rows) if rows else "Not measured yet: `ci/plants --regressions --all --sections %s`." % section
+    return "## %s\n\n%s\n\n%s" % (SECTIONS[section][0], SECTION_TEXTS[section], measured)
+
+
 def page(results, path, earlier=0):
     """docs/PLANTS.md. path: where it goes; None: stores were judged again, but for so many earlier results."""
     command = ("`ci/plants --regressions --all --keep DIR` and, from those stores, "
@@ -380,21 +386,17 @@ def page(results, path, earlier=0):
         command += " (FILE: %d runs, whose stores were not kept, as they were judged when they ran)" % earlier
     if path:
         command = "`ci/plants --regressions --all --write %s`" % path
-    known, rows, absent = answers(), [], {}
-    for name, answer in known.items():
+    rows, absent = {section: [] for section in SECTIONS}, {}
+    for name, answer in answers().items():
         runs = [r for r in results if r["plant"] == name and r["verdict"] not in (SKIPPED, FAILED, NONE)]
         if not runs:
             others = [r for r in results if r["plant"] == name]
             why = "not run" if not others else others[-1]["verdict"] + ": " + others[-1]["said"]
             absent.setdefault(why, []).append(name)
             continue
-        found = sorted(r["found"] for r in runs)[len(runs) // 2]
-        last = runs[-1]
-        rows.append("| %s | %s | %s | %+.1f %% | %d | %d | %d | %s |" % (
-            name, answer["what"], percent(answer["strength"]), 100 * found, len(runs), sum(r["verdict"] in GOOD for r in runs),
-            sum(r["verdict"] in GOOD + (TOP,) for r in runs),
-            "%s: `%s`" % (last["kind"], re.sub(r"[|`\s]", " ", short(last["label"]))) if last.get("label") else "-"))
-    return PAGE % {"pairs": PAIRS, "traced": TRACED_PAIRS, "command": command, "machines": machines(results), "rows": "\n".join(rows),
+        rows[plant_answers.sections(answer)[0]].append(row(name, answer, runs))
+    return PAGE % {"pairs": PAIRS, "sure": SURE_PAIRS, "traced": TRACED_PAIRS, "command": command, "machines": machines(results),
                    "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "summary": summary(results),
-                   "absent": "\nNot in the table:\n\n%s\n" % "\n".join("- %s: %s" % (why, ", ".join(names)) for why, names in absent.items())
+                   "sections": "\n\n".join(section_of_page(section, rows[section]) for section in SECTIONS),
+                   "absent": "\nNot in the tables:\n\n%s\n" % "\n".join("- %s: %s" % (why, ", ".join(names)) for why, names in absent.items())
                    if absent else ""}

@@ -3,7 +3,7 @@
 """The PyTorch reference workloads under every interpreter here that has torch.
 
 They train and answer, the loss falls, float64 is float64; the same seed gives the same inputs to
-the bit and nearly the same first loss, whatever the version; planted faults do what they say. The
+the bit and nearly the same first loss, whatever the version; planted faults do what they say, and planted regressions change no loss. The
 step API is replaced by a recorder, so that the workloads are tested and not the harness; one run
 uses the real extension, where it is built. Exits 77 when no interpreter has torch: ci/setup --envs
 makes two.
@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("UPGATE_SOURCE", os.path.dirname(os.path.dirname(HERE)))
@@ -94,6 +95,76 @@ for step in range(1001):
     total += plant.drag(unit, clock)
     plant.step_took(20000)
 print(total)
+'''
+
+
+# Each in an interpreter of its own: what the parts of the plants do, by a clock that only they move.
+RARE = '''
+import types, plants, rare
+class Clock:
+    now = 0
+    def perf_counter_ns(self):
+        return self.now
+    def sleep(self, seconds):
+        self.now += round(seconds * 1e9)
+rare.time = Clock()
+regress = types.SimpleNamespace(number=0, step_ns=2000000, own_ns=0)
+args = types.SimpleNamespace(plant=plants.Plants("upload:4:300%,pad:3:150%"), mode="infer", name="vision")
+made, slow, padded = rare.Rare(regress, args, None), [], []
+for regress.number in range(1, 13):
+    before = regress.own_ns
+    made.end()
+    slow.append(regress.own_ns - before)
+    padded.append(len(made.request((rare.torch.ones(4, 2), rare.torch.ones(4)))[1]))
+assert slow == [0, 0, 0, 6000000] * 3, slow
+assert padded == [4, 4, 10] * 4, padded
+'''
+KEPT = '''
+import types, kept, plants
+def of(words):
+    return kept.Kept(types.SimpleNamespace(plant=plants.Plants(words), mode="train"))
+made = of("cache:4K,table:64K:2,oddsizes:600000")
+for _ in range(3):
+    made.step(None)
+assert [value.numel() for value in made._features.values()] == [1024] * 3, made._features
+assert [table.numel() for table in made._tables] == [16384] * 2
+assert sorted(map(len, made._buffers)) == [60000] * 5 + [64096] * 5, [len(one) for one in made._buffers]
+assert sorted(map(len, of("evensizes:600000")._buffers)) == [60000] * 10
+summed, x = of("graph:2"), kept.torch.ones(3, requires_grad=True)
+for _ in range(2):
+    summed.step(x * 2)
+assert abs(summed._loss_sum.item() - 4) < 1e-6 and summed._loss_sum.requires_grad, summed._loss_sum
+'''
+FIRST = '''
+import sys, time, types, first, plants
+assert "sqlite3" not in sys.modules
+first.before_steps(plants.Plants("import:sqlite3"))
+assert "sqlite3" not in sys.modules, "not before the steps"
+began = time.perf_counter()
+answered = []
+work = types.SimpleNamespace(batch=lambda i: i, answer=answered.append)
+first.in_first_step(plants.Plants("import:sqlite3,jit:50,warmup:20"), work)
+assert "sqlite3" in sys.modules and time.perf_counter() - began >= 0.07 and set(answered) == {0}
+first.before_steps(plants.Plants("preimport:xmlrpc.client"))
+assert "xmlrpc.client" in sys.modules
+'''
+BACKGROUND = '''
+import os, time, background, plants
+forked, fork = [], os.fork
+def noted():
+    forked.append(fork())
+    return forked[-1]
+os.fork = noted
+background.start(plants.Plants("busy:50%,spin:50%,pinner:50%"), "cpu")
+wanted = {"log-compressor", "batch-pinner", "queue-poller"}
+def names():
+    files = ["/proc/self/task/%s/comm" % tid for tid in os.listdir("/proc/self/task")] + ["/proc/%d/comm" % pid for pid in forked]
+    return {open(file).read().strip() for file in files}
+until = time.monotonic() + 20
+while not wanted <= names() and time.monotonic() < until:
+    time.sleep(0.05)
+assert wanted <= names(), names()
+print(*forked)
 '''
 
 
@@ -283,9 +354,31 @@ def check_plants(python, shim):
     check(nothing.status == 0 and not nothing.ranks, nothing.name + ": no step")
 
 
+def check_parts(python, shim):
+    """The plants that are rare, kept, beside the steps or of the first step."""
+    environment = dict(os.environ, PYTHONPATH=MODELS + os.pathsep + shim, PYTHONDONTWRITEBYTECODE="1", PYTHONNOUSERSITE="1", OMP_NUM_THREADS="1")
+    for name, script in (("rare", RARE), ("kept", KEPT), ("first", FIRST), ("background", BACKGROUND)):
+        done = subprocess.run([python, "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=LIMIT_S)
+        check(done.returncode == 0, "%s: %s.py: %s" % (python, name, done.stderr[-1500:]))
+        for pid in done.stdout.split():  # a child ends with its parent, at the latest at its next look
+            until = time.monotonic() + 20
+            while os.path.exists("/proc/" + pid) and time.monotonic() < until:
+                time.sleep(0.05)
+            check(not os.path.exists("/proc/" + pid), "%s: the child of %s.py outlives it" % (python, name))
+    # What they do changes nothing of the training: the same losses as without it.
+    words = "save:7:50%,flush:9:50%,upload:8:50%,reshuffle:5:50%,validate:11:50%,lock:6:50%,busy:20%,spin:20%,pinner:20%,cache:4K,graph:1,table:64K:2,oddsizes:1M," \
+            "import:sqlite3,jit:5,warmup:5"
+    plain, planted = start(python, shim, "transformer", "train"), start(python, shim, "transformer", "train", "--plant", words)
+    asked = start(python, shim, "transformer", "infer", "--plant", "pad:5:300%,lock:6:50%")
+    plain.wait(), planted.wait(), asked.wait()
+    check(planted.good() and plain.losses() == planted.losses(), planted.name + ": plants change the losses")
+    check(asked.good() and len(asked.outputs()) == 8, asked.name + ": requests answered")
+
+
 def check_arguments(python, shim):
     bad = (["--steps", "0"], ["--mode", "test"], ["--plant", "slow:0%"], ["--plant", "x"],
-           ["--plant", "op:linaer:3%"], ["--plant", "gc:0"],
+           ["--plant", "op:linaer:3%"], ["--plant", "gc:0"], ["--plant", "save:20"], ["--plant", "busy:200%"], ["--plant", "table:1M"], ["--plant", "import:os;x"],
+           ["--size", "small", "--plant", "pad:9:100%"],
            ["--stepz", "3"])
     runs = [Run(python, shim, "dlrm", words, forked=i > 0) for i, words in enumerate(bad)]  # one as a user starts it
     runs.append(Run(python, shim, "ddp", ["--ranks", "no"]))
@@ -357,6 +450,8 @@ def main():
             check_training(run.wait(), 2)
         check_inference(start(pythons[-1][0], shim, "ddp", "infer", "--ranks", "2").wait(), 2)
         check_plants(pythons[-1][0], shim)
+        for python, _ in pythons:
+            check_parts(python, shim)
         check_arguments(pythons[0][0], shim)
         versions = list(results)
         for version in versions[1:]:

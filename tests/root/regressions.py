@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three regressions that are planted in the candidate (ci/plant_regressions.py has them all): a new function, a lock that
 another thread holds, and none at all. upgate must name the first two and accuse nobody in the third. Small runs: the plants are
-strong. The answers are looked through as well: a plant nobody can start, a pattern that is none."""
+strong."""
 import contextlib
 import os
-import re
 import subprocess
 import sys
 
@@ -17,19 +16,12 @@ import plant_regressions as regressions  # noqa: E402
 QUICK = ("compute-50", "lock", "same-transformer")
 # Beyond what a busy machine adds.
 STRONG = (("compute-50", "compute:100%", 1.0), ("lock", "lock:50%", 0.5))
-KEYS = {"what", "workload", "plant", "kinds", "name", "where", "strength", "needs"}
 
 
 def check_answers():
-    with open(os.path.join(ROOT, "reports", "analyse", "diff", "diff_words.c"), encoding="utf-8") as file:
-        known = set(re.findall(r'\] = \{"([a-z_]+)"', file.read()))
-    assert "kernel_slower" in known, known
+    """The native plants can be started; e2e.plant_judge looks through the answers, and at the judge."""
     for name, answer in regressions.answers().items():
-        assert KEYS <= set(answer), "%s lacks %s" % (name, KEYS - set(answer))
-        assert set(answer["kinds"]) <= known, "%s: no such kind: %s" % (name, set(answer["kinds"]) - known)
-        re.compile(answer["name"])
         workload = answer["workload"]
-        assert workload.get("steps") or (workload["program"], workload["model"]) in regressions.STEPS, name
         if workload["program"] == "native" and answer["plant"]:
             program = os.path.join(regressions.MODELS, "native", workload["model"])
             words = ["--steps", "1", "--size", "small", "--plant", answer["plant"]]
@@ -37,42 +29,8 @@ def check_answers():
             assert done.returncode == 0, "%s: %s" % (name, done.stderr)
 
 
-def check_judge():
-    """What is right, in the wrong place, not told from noise, and an accusation."""
-    def contribution(kind, label, where, named=True, delta_ns=500):
-        return {"kind": kind, "label": label, "name_a": None, "name_b": label, "where": where, "named": named,
-                "delta_ns": delta_ns, "evidence": []}
-
-    def said(answer, *contributions, interval=(100, 1100)):
-        workload = {"unexplained": None, "contributions": list(contributions), "step_a_ns": 10000, "delta_ns": 600,
-                    "delta_ci_ns": interval}
-        return regressions.judge(answer, workload)[0]
-
-    answer = {"kinds": ["cpu_function_added"], "name": "fill", "where": "forward"}
-    right = contribution("cpu_function_added", "plant_fill", "forward > x")
-    other = contribution("host_stall", "somebody", "backward", delta_ns=900)
-    assert said(answer, right) == regressions.FIRST
-    assert said(answer, other, right) == regressions.TOP
-    assert said(answer, other, other, other, right) == regressions.WRONG
-    assert said(answer, other) == regressions.WRONG
-    assert said(answer, dict(right, where="backward")) == regressions.WRONG
-    assert said(answer, dict(right, delta_ns=-500)) == regressions.WRONG
-    assert said(answer, dict(right, named=False)) == regressions.MISSED
-    maybe, noise = dict(answer, maybe=True), (-100, 1300)
-    assert said(maybe) == said(answer, interval=noise) == regressions.MISSED
-    assert said(maybe, interval=noise) == regressions.NONE
-    assert said(maybe, other, interval=noise) == regressions.WRONG
-    beside = dict(answer, kinds=["kernel_slower"], name="AllReduce", where="")
-    slower = contribution("kernel_slower", "gemm", "backward")
-    assert said(beside, slower) == regressions.WRONG  # nothing says that it is the all-reduce
-    assert said(beside, dict(slower, beside_cause="AllReduce f32 / RING LL")) == regressions.FIRST
-    assert said(dict(answer, kinds=[]), dict(right, named=False)) == regressions.QUIET
-    assert said(dict(answer, kinds=[]), right) == regressions.ACCUSED
-
-
 def main():
     check_answers()
-    check_judge()
     if os.geteuid() != 0:
         print("skipped: recording needs root; the answers are fine")
         return 77
