@@ -4,6 +4,7 @@
 A contribution answers when its kind is one of the answer's, and name and place match the answer's patterns, in the section that is asked: of
 rare slow steps what slow_steps tells, of CPU time what cpu_time tells. Only what is named counts: contributions that upgate itself does not
 tell from noise are no answers and accuse nobody."""
+import itertools
 import re
 
 import plant_answers
@@ -78,7 +79,7 @@ def _names(one, spread):
     of its parts and of its place. What is rare is told in a few samples, and two regressions may lie in one place."""
     names = [one.get(key) or "" for key in ("name_a", "name_b", "label", "beside_cause")]
     if spread:
-        names += [part["label"] for part in one.get("parts", []) if part["delta_ns"] > 0] + [one.get("where") or ""]
+        names += [part["label"] or "" for part in one.get("parts", []) if (part["delta_ns"] or 0) > 0] + [one.get("where") or ""]
     return names
 
 
@@ -117,11 +118,24 @@ def _lost(section, asks, workload, things):
     return MISSED, why_not(section, workload) + (", the answer's interval has 0 in it" if hidden else "")
 
 
+def _places(asks, things):
+    """Of each ask the first contribution that answers it, one of its own: two share one only where it has parts. None: not all are told."""
+    best = None
+    for order in itertools.permutations(asks):
+        taken = []
+        for ask in order:
+            taken.append(next((place for place, one in enumerate(things)
+                               if answered_by(ask, one) and (place not in taken or one.get("parts"))), None))
+        if None not in taken and (best is None or max(taken) < max(best)):
+            best = taken
+    return best
+
+
 def _of_section(section, asks, workload):
     """(verdict, said): each of what is asked must be among the first, and so many of them as there are answers."""
     things = told(section, workload)
-    places = [next((place for place, one in enumerate(things) if answered_by(ask, one)), None) for ask in asks]
-    if None in places:
+    places = _places(asks, things)
+    if places is None:
         return _lost(section, asks, workload, things)
     last = max(places)
     lines = "; ".join(_line(section, workload, one) for one in things[:last + 1])

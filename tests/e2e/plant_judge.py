@@ -181,6 +181,10 @@ def test_several():
     spread = contribution("cpu_function_slower", "Sequential.forward: sgemm and more", "forward",
                           parts=[{"label": "sgemm", "delta_ns": 300}, {"label": "gelu_kernel", "delta_ns": 200}])
     assert said(both, spread) == judge.FIRST, "one place that has both"
+    alike = {"asks": [linear, dict(linear)], "kinds": []}
+    assert said(alike, one) == judge.MISSED and said(alike, one, dict(one, label="sgemm_2")) == judge.FIRST, "each has one of its own"
+    wide = {"asks": [dict(linear, name="gemm|gelu"), gelu], "kinds": []}
+    assert said(wide, two, one) == judge.FIRST, "whichever takes which"
     assert said(dict(both, asks=[dict(linear, together=False), dict(gelu, together=False)]), spread) == judge.MISSED
     save = {"section": "slow_steps", "kinds": ["code_added"], "name": "save_checkpoint", "where": ""}
     far = {"asks": [save, linear], "kinds": []}
