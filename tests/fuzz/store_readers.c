@@ -101,7 +101,7 @@ static void read_recording(struct store *store, const struct stalls_recordings *
     if (fuzz_check(stalls_analyse(store, &opts, &stalls, &err), &err))
         return;
     const struct stalls_shown shown = {recording, stalls};
-    const struct stalls_view view = {&shown, 1, recordings, "run.db", READERS_ROWS_MAX, 0, READERS_ROWS_MAX};
+    const struct stalls_view view = {&shown, 1, recordings, "run.db", READERS_ROWS_MAX, 0, READERS_ROWS_MAX, true};
     char *text = NULL;
     size_t len = 0;
     FILE *stream = open_memstream(&text, &len);

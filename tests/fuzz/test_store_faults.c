@@ -173,7 +173,7 @@ static char *read_stalls(struct store *store, struct error *err)
         if (rc)
             break;
         const struct stalls_shown shown = {&recordings.items[i], stalls};
-        const struct stalls_view view = {&shown, 1, &recordings, "run.db", 50, 0, 50};
+        const struct stalls_view view = {&shown, 1, &recordings, "run.db", 50, 0, 50, true};
         char *text = render_json_dump(stalls_view_json(&view), 6, err);
         strbuf_add(&out, "%s", text);
         free(text);
