@@ -26,19 +26,6 @@ enum { MERGE_CPUS_MAX = INT16_MAX }; // as analyses keep them
 
 // --- nodes and their clocks -----------------------------------------------------------------------
 
-static int64_t merge_error_of(const struct scan_shard *shard)
-{
-    const struct identity_clock *begin = &shard->who.clock, *end = &shard->end_clock;
-    if (begin->error_ns < 0)
-        return -1;
-    if (!end->wall_minus_monotonic_ns) // killed: its clock at the end is as good as at the begin
-        return begin->error_ns;
-    if (end->error_ns < 0)
-        return -1;
-    int64_t set_ns = llabs(end->wall_minus_monotonic_ns - begin->wall_minus_monotonic_ns);
-    return (begin->error_ns > end->error_ns ? begin->error_ns : end->error_ns) + set_ns;
-}
-
 static struct merge_node *merge_node_of(struct merge_result *result, const struct scan_shard *shard)
 {
     for (size_t i = 0; i < result->node_count; i++)
@@ -57,7 +44,7 @@ static void merge_find_nodes(struct merge_result *result)
     parallel_each(result->chosen_count, merge_read_cpus, result->chosen);
     for (size_t i = 0; i < result->chosen_count; i++) {
         const struct scan_shard *shard = result->chosen[i];
-        int64_t error_ns = merge_error_of(shard);
+        int64_t error_ns = scan_clock_error_ns(shard);
         struct merge_node *node = merge_node_of(result, shard);
         if (!node) {
             struct merge_node *new = vector_add(result->nodes, result->node_count);

@@ -209,6 +209,19 @@ void scan_cpus(struct scan_shard *shard)
     store_close(store);
 }
 
+int64_t scan_clock_error_ns(const struct scan_shard *shard)
+{
+    const struct identity_clock *begin = &shard->who.clock, *end = &shard->end_clock;
+    if (begin->error_ns < 0)
+        return -1;
+    if (!end->wall_minus_monotonic_ns) // killed: its clock at the end is as good as at the begin
+        return begin->error_ns;
+    if (end->error_ns < 0)
+        return -1;
+    int64_t set_ns = llabs(end->wall_minus_monotonic_ns - begin->wall_minus_monotonic_ns);
+    return (begin->error_ns > end->error_ns ? begin->error_ns : end->error_ns) + set_ns;
+}
+
 // "0-13.db", "0-13.2.db", "0-8.part.db", "0-13.why".
 static bool scan_name(const char *name, int64_t *ret_restart, int64_t *ret_rank, bool *ret_why)
 {

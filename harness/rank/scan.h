@@ -62,6 +62,8 @@ void scan_free(struct scan *scan); // {0} ok
 
 // Fills the shard's cpus: reads all of its waits and samples. 0 where it cannot be read.
 void scan_cpus(struct scan_shard *shard);
+// Within what the clock of its node is known over the whole recording; -1: it is not.
+int64_t scan_clock_error_ns(const struct scan_shard *shard);
 // Opened to be read, whatever it says of its rank. -errno in words.
 int scan_open(const struct scan_shard *shard, struct store **ret, struct error *err);
 

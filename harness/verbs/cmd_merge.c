@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `upgate merge`: the shards of a job's ranks in one store (harness/rank), and which rank the others waited for. What else the store
-// knows is read by `upgate stalls` and `upgate report`.
+// knows is read by `upgate stalls` and `upgate report`. Reduced ranks: merge_reduced.c.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +14,19 @@
 #include "contracts/exit_code.h"
 #include "harness/rank/merge.h"
 #include "harness/verbs/command_line.h"
+#include "harness/verbs/merge_reduced.h"
 #include "harness/verbs/shard_options.h"
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/text/json_text.h"
 #include "tracer/store/store.h"
 
+// 1,000 ranks of 200 steps are 40,000 windows, of at most 40 MB; and 200 steps have windows enough to tell a late rank from chance (LATE_BLOCKS).
+enum { MERGE_WINDOW_STEPS = 5 };
+
 struct merge_values {
     struct shard_values shards;
-    bool part;
+    bool part, reduced, window_given;
+    uint64_t window;
     struct options_common common;
 };
 
@@ -31,10 +36,16 @@ static const struct option_spec merge_options[] = {
     OPTIONS_SHARDS(struct merge_values, shards),
     {NULL, 0, "part", OPTION_FLAG, NULL, NULL, NULL, "only the ranks of this node: -o is a directory for the parts of all nodes, which are merged in their turn",
      offsetof(struct merge_values, part), 0, 0, 0},
-    OPTIONS_COMMON(struct merge_values, common, "RUN.db", "the store; must not exist yet", "run.db"),
+    {NULL, 0, "reduced", OPTION_FLAG, NULL, NULL, NULL,
+     "no store: a few hundred bytes of each rank and window of steps, and a table of ranks; takes directories of shards and files that it made",
+     offsetof(struct merge_values, reduced), 0, 0, 0},
+    {NULL, 0, "window", OPTION_UINT, "N", NULL, "5", "with --reduced: steps of a window; all that are ever merged have the same",
+     offsetof(struct merge_values, window), 1, 1000000, offsetof(struct merge_values, window_given)},
+    OPTIONS_COMMON(struct merge_values, common, "RUN.db", "the store; must not exist yet; with --reduced: a reduced file, and without -o none", "run.db"),
     {.name = NULL}};
 
-static const char *const merge_usage[] = {"merge DIR [--job NAME] [--restart N] [-o RUN.db]", "merge DIR --part [--job NAME] [--restart N] -o DIR", NULL};
+static const char *const merge_usage[] = {"merge DIR [--job NAME] [--restart N] [-o RUN.db]", "merge DIR --part [--job NAME] [--restart N] -o DIR",
+                                          "merge --reduced (DIR | FILE.reduced)… [--window N] [--part] [-o FILE.reduced]", NULL};
 
 static const char *const merge_examples[] = {
     "upgate merge /shared/run -o run.db; upgate stalls run.db", "which rank was late, on which node, and why",
@@ -42,6 +53,9 @@ static const char *const merge_examples[] = {
     "upgate merge /shared/run --restart 0 -o before.db", "what was before an elastic restart",
     "srun -n \"$SLURM_JOB_NUM_NODES\" --ntasks-per-node 1 upgate merge /local/run --part -o /shared/run",
     "each node its own ranks, then all of them",
+    "upgate merge --reduced /local/run --part -o /shared/run && upgate merge --reduced /shared/run/4711.0/*.reduced -o run.reduced",
+    "the same in a few hundred bytes for each rank and window of steps",
+    "upgate merge --reduced run.reduced", "the ranks of a reduced file: steps, waits, who is late",
     "upgate merge /shared/run --format json | jq '.stragglers[] | {rank, node, what}'", "for a script", NULL};
 
 static const char merge_exit_codes[] =
@@ -175,9 +189,35 @@ static int merge_go(const struct merge_values *values, const char *dir, const ch
     return rc;
 }
 
+static int merge_go_reduced(const struct merge_values *values, const struct options_rest *rest, enum exit_code *ret_exit, struct error *err)
+{
+    const struct merge_reduced_opts opts = {.paths = rest->positional,
+                                            .count = rest->positional_count,
+                                            .run = values->shards.run,
+                                            .restart = shard_values_restart(&values->shards),
+                                            .window_steps = values->window,
+                                            .output = values->common.output,
+                                            .part = values->part,
+                                            .json = strcmp(values->common.format, "json") == 0,
+                                            .dry_run = values->common.dry_run};
+    return merge_reduced(&opts, ret_exit, err);
+}
+
+// What does not go together.
+static int merge_check(const struct merge_values *values, const struct options_rest *rest, struct error *err)
+{
+    if (values->part && (!values->common.output || !*values->common.output))
+        return error_set(err, -EINVAL, "no directory for the part: name one that all nodes share with -o DIR");
+    if (!values->reduced && values->window_given)
+        return error_set(err, -EINVAL, "--window is of --reduced: a store has every step");
+    if (!values->reduced && rest->positional_count > 1)
+        return error_set(err, -EINVAL, "unexpected argument '%s'; usage: upgate %s; try `upgate merge --help`", rest->positional[1], merge_usage[0]);
+    return 0;
+}
+
 static int cmd_merge(int argc, char **argv)
 {
-    struct merge_values values = {.common = OPTIONS_COMMON_DEFAULT};
+    struct merge_values values = {.window = MERGE_WINDOW_STEPS, .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct error err = {0};
     enum exit_code code = EXIT_CODE_PASS;
@@ -189,12 +229,14 @@ static int cmd_merge(int argc, char **argv)
         return EXIT_CODE_PASS;
     }
     options_apply_common(&values.common);
-    if (rc == 0 && values.part && (!values.common.output || !*values.common.output))
-        rc = error_set(&err, -EINVAL, "no directory for the part: name one that all nodes share with -o DIR");
-    if (!values.common.output)
-        values.common.output = "run.db";
     if (rc == 0)
+        rc = merge_check(&values, &rest, &err);
+    if (rc == 0 && values.reduced) {
+        rc = merge_go_reduced(&values, &rest, &code, &err);
+    } else if (rc == 0) {
+        values.common.output = values.common.output ? values.common.output : "run.db";
         rc = merge_go(&values, rest.positional[0], command_line, &code, &err);
+    }
     if (rc)
         log_error("%s", err.text);
     free(command_line);
@@ -209,6 +251,6 @@ const struct verb verb_merge = {
     .examples = merge_examples,
     .exit_codes = merge_exit_codes,
     .positional_min = 1,
-    .positional_max = 1,
+    .positional_max = SCAN_SHARDS_MAX,
     .run = cmd_merge,
 };

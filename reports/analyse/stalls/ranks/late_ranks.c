@@ -17,8 +17,8 @@
 #include "reports/analyse/stalls/ranks/ranks.h"
 
 // Student's t with 23 degrees of freedom exceeds 4 with probability 0.0003: of 8 ranks one is named by chance in 420 clean recordings.
-static const double late_errors = 4;
-static const double late_share = 0.01;     // of the window: what costs less is not worth a line
+const double late_rank_errors = 4;
+const double late_rank_share = 0.01; // of the window: what costs less is not worth a line
 // A neighbour is there all the time who takes turns in half of the blocks. Beside clean jobs of two ranks on two CPUs, with this project's
 // tests and three programs that never sleep, one of those was in 14, but had a sixth of the turns: where the job's own ranks share a CPU,
 // all neighbours together have less than half.
@@ -211,7 +211,7 @@ static void late_connect(struct late_search *search)
             uint32_t at = next[--left];
             search->rows[at].job = first;
             for (uint32_t i = 0; i < count; i++) {
-                if (search->rows[i].job != TRACE_NONE || (double)waited[at * count + i] < late_share * (double)(search->end - search->begin))
+                if (search->rows[i].job != TRACE_NONE || (double)waited[at * count + i] < late_rank_share * (double)(search->end - search->begin))
                     continue;
                 search->rows[i].job = first;
                 next[left++] = i;
@@ -372,7 +372,7 @@ static bool late_crowded(const struct late_search *search)
         late_queued(search, i, search->begin, search->end, by);
         for (size_t k = 0; k < ranks->row_count; k++)
             lost += k == i ? 0 : by[ranks->rows[k].process].ns;
-        crowded = (double)lost >= late_share * (double)(search->end - search->begin);
+        crowded = (double)lost >= late_rank_share * (double)(search->end - search->begin);
     }
     free(by);
     return crowded;
@@ -414,7 +414,7 @@ static bool late_cut(struct late_row *row, double more, double least)
 static void late_judge(struct late_search *search, size_t index, struct late_ranks *ret)
 {
     struct late_row *row = &search->rows[index];
-    double window = (double)(search->end - search->begin), least = late_share * window, all, own;
+    double window = (double)(search->end - search->begin), least = late_rank_share * window, all, own;
     if (!late_told(search, index))
         return;
     double errors_all = late_test(search, index, false, &all), errors = late_test(search, index, true, &own);
@@ -429,8 +429,8 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
                             .waiter = index == 0, .cause = CAUSE_COUNT};
     late_why(search->ranks, search->work, search->begin, search->end, &one);
     row->found = one.unfounded ? LATE_DOUBTED : LATE_FOUNDED;
-    bool often = errors >= late_errors && own >= least;
-    bool neighbours = errors_all >= late_errors && late_has_neighbour(search, index);
+    bool often = errors >= late_rank_errors && own >= least;
+    bool neighbours = errors_all >= late_rank_errors && late_has_neighbour(search, index);
     if (one.unfounded || (!often && !neighbours && !late_explained(&one)))
         return;
     if (!often && neighbours)
@@ -452,7 +452,7 @@ static bool late_stands_out(const struct late_search *search, const struct late_
         if (search->rows[i].found == LATE_FOUNDED && late_more(search, i, true, more))
             for (int b = 0; b < LATE_BLOCKS; b++)
                 most = fmax(most, more[b]);
-    return most >= late_share * (double)(search->end - search->begin);
+    return most >= late_rank_share * (double)(search->end - search->begin);
 }
 
 static double *late_shares(const struct late_search *search)
@@ -491,7 +491,7 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
     for (size_t i = 0; i < ranks->row_count; i++)
         late_judge(&search, i, ret_late);
     struct late_rank slow;
-    if (!ret_late->count && late_network(ranks, begin, end, late_errors, late_share, &slow))
+    if (!ret_late->count && late_network(ranks, begin, end, late_rank_errors, late_rank_share, &slow))
         vector_push(ret_late->list, ret_late->count, slow);
     if (late_stands_out(&search, ret_late))
         ret_late->shares = late_shares(&search);

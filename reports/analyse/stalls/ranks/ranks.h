@@ -96,6 +96,9 @@ struct late_ranks {
     double *shares;
 };
 
+// What a late rank must exceed: standard errors, and a share of the time looked at (late_ranks.c says why).
+extern const double late_rank_errors, late_rank_share;
+
 // In [begin, end). Work's parts are final and sorted.
 void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end,
                      struct late_ranks *ret_late);

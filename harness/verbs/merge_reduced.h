@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// `upgate merge --reduced`: shards in directories and reduced files become one reduced file, and what it says of each rank is printed.
+#ifndef UPGATE_VERBS_MERGE_REDUCED_H
+#define UPGATE_VERBS_MERGE_REDUCED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "contracts/exit_code.h"
+
+struct merge_reduced_opts {
+    char **paths;       // directories of shards, reduced files
+    size_t count;       // not 0
+    const char *run;    // of shards; NULL: the only one
+    int64_t restart;    // -1: the last one
+    uint64_t window_steps;
+    const char *output; // NULL: only printed
+    bool part;          // of one node: other ranks are elsewhere; output is a directory
+    bool json, dry_run;
+};
+
+ERROR_CHECKED int merge_reduced(const struct merge_reduced_opts *opts, enum exit_code *ret_exit, struct error *err);
+
+#endif

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reduced ranks as a file: "UGRD", the version, what job it is of, its lists in order, a checksum. docs/SCHEMA.md has each byte. What is read
+// may be anybody's: every number is checked before it is used, and what has one form only is refused in another.
+#include "reports/analyse/reduce/reduced.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/containers/search.h"
+#include "common/containers/vector.h"
+
+static const char reduced_magic[4] = {'U', 'G', 'R', 'D'};
+enum { REDUCED_CHECKSUM_SIZE = 8 };
+
+uint64_t reduced_checksum(const void *bytes, size_t size) // FNV-1a
+{
+    const uint8_t *at = bytes;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ at[i]) * 0x100000001b3u;
+    return hash;
+}
+
+// --- out ------------------------------------------------------------------------------------------
+
+static void reduced_put_number(struct strbuf *out, uint64_t value)
+{
+    uint8_t bytes[BYTES_NUMBER_MAX];
+    size_t size = bytes_put_number(bytes, value);
+    strbuf_add_bytes(out, bytes, size);
+}
+
+static void reduced_put_text(struct strbuf *out, const char *text)
+{
+    size_t len = strnlen(text, REDUCED_NAME_MAX);
+    reduced_put_number(out, len);
+    strbuf_add_bytes(out, text, len);
+}
+
+static void reduced_put_word(struct strbuf *out, uint64_t word) // 8 bytes, little endian
+{
+    uint8_t bytes[8];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(word >> (8 * i));
+    strbuf_add_bytes(out, bytes, sizeof bytes);
+}
+
+static void reduced_put_gists(struct strbuf *out, const struct reduced *reduced)
+{
+    int32_t rank = 0;
+    uint64_t next = 0; // the first window that may follow
+    reduced_put_number(out, reduced->gist_count);
+    for (size_t i = 0; i < reduced->gist_count; i++) {
+        const struct reduced_gist *gist = &reduced->gists[i];
+        if (gist->rank != rank)
+            next = 0;
+        reduced_put_number(out, (uint64_t)(gist->rank - rank));
+        reduced_put_number(out, gist->window - next);
+        reduced_put_number(out, gist->size);
+        strbuf_add_bytes(out, reduced->gist_bytes.text + gist->at, gist->size);
+        rank = gist->rank;
+        next = gist->window + 1;
+    }
+}
+
+static void reduced_put_meetings(struct strbuf *out, const struct reduced *reduced)
+{
+    const struct reduced_meeting *list = reduced->meetings;
+    for (size_t first = 0, end; first < reduced->meeting_count; first = end) {
+        uint64_t number = 0;
+        int64_t last_ns = 0;
+        for (end = first; end < reduced->meeting_count && list[end].communicator == list[first].communicator; end++)
+            ;
+        reduced_put_number(out, end - first);
+        reduced_put_word(out, list[first].communicator);
+        for (size_t i = first; i < end; i++) {
+            reduced_put_number(out, list[i].number - number);
+            reduced_put_number(out, list[i].node);
+            reduced_put_number(out, (uint64_t)list[i].count << 1 | list[i].repeats);
+            reduced_put_number(out, (uint64_t)list[i].last);
+            reduced_put_number(out, bytes_zigzag(list[i].last_ns - last_ns));
+            if (list[i].count > 1)
+                reduced_put_number(out, list[i].waits_ns);
+            number = list[i].number;
+            last_ns = list[i].last_ns;
+        }
+    }
+    reduced_put_number(out, 0); // no communicator follows
+}
+
+void reduced_encode(const struct reduced *reduced, struct strbuf *ret)
+{
+    size_t begin = ret->len;
+    strbuf_add_bytes(ret, reduced_magic, sizeof reduced_magic);
+    reduced_put_number(ret, REDUCED_VERSION);
+    reduced_put_text(ret, reduced->run ? reduced->run : "");
+    reduced_put_number(ret, bytes_zigzag(reduced->restart));
+    reduced_put_number(ret, (uint64_t)reduced->ranks);
+    reduced_put_number(ret, reduced->window_steps);
+    reduced_put_number(ret, reduced->node_count);
+    for (size_t i = 0; i < reduced->node_count; i++) {
+        const struct reduced_node *node = &reduced->nodes[i];
+        reduced_put_text(ret, node->boot);
+        reduced_put_text(ret, node->host);
+        reduced_put_number(ret, bytes_zigzag(node->wall_minus_monotonic_ns));
+        reduced_put_number(ret, (uint64_t)(node->error_ns + 1));
+    }
+    int32_t next = 0;
+    reduced_put_number(ret, reduced->member_count);
+    for (size_t i = 0; i < reduced->member_count; i++) {
+        const struct reduced_rank *member = &reduced->members[i];
+        reduced_put_number(ret, (uint64_t)(member->rank - next));
+        reduced_put_number(ret, member->node);
+        reduced_put_number(ret, member->flags);
+        reduced_put_number(ret, member->dropped);
+        next = member->rank + 1;
+    }
+    reduced_put_gists(ret, reduced);
+    reduced_put_meetings(ret, reduced);
+    reduced_put_word(ret, reduced_checksum(ret->text + begin, ret->len - begin));
+}
+
+// --- in -------------------------------------------------------------------------------------------
+
+static char *reduced_take_text(struct bytes *bytes)
+{
+    uint64_t len = bytes_number(bytes);
+    const uint8_t *text = len <= REDUCED_NAME_MAX ? bytes_take(bytes, (size_t)len) : NULL;
+    if (!text || memchr(text, 0, (size_t)len)) {
+        bytes->bad = true;
+        return xstrdup("");
+    }
+    return xasprintf("%.*s", (int)len, (const char *)text);
+}
+
+static uint64_t reduced_take_word(struct bytes *bytes)
+{
+    const uint8_t *at = bytes_take(bytes, 8);
+    uint64_t word = 0;
+    for (unsigned i = 0; at && i < 8; i++)
+        word |= (uint64_t)at[i] << (8 * i);
+    return word;
+}
+
+// A number below `end`; else bad.
+static uint64_t reduced_take_below(struct bytes *bytes, uint64_t end)
+{
+    uint64_t value = bytes_number(bytes);
+    if (value < end)
+        return value;
+    bytes->bad = true;
+    return 0;
+}
+
+// What is added to `before`, below `end`; else bad.
+static uint64_t reduced_take_from(struct bytes *bytes, uint64_t before, uint64_t end)
+{
+    uint64_t value;
+    if (!__builtin_add_overflow(before, bytes_number(bytes), &value) && value < end)
+        return value;
+    bytes->bad = true;
+    return 0;
+}
+
+static bool reduced_is_time(int64_t ns)
+{
+    return ns > -REDUCED_NS_END && ns < REDUCED_NS_END;
+}
+
+static void reduced_take_nodes(struct bytes *bytes, struct reduced *ret)
+{
+    uint64_t count = bytes_number(bytes);
+    for (uint64_t i = 0; i < count && !bytes->bad; i++) {
+        struct reduced_node node = {.boot = reduced_take_text(bytes)};
+        node.host = reduced_take_text(bytes);
+        node.wall_minus_monotonic_ns = bytes_unzigzag(bytes_number(bytes));
+        node.error_ns = (int64_t)reduced_take_below(bytes, (uint64_t)REDUCED_NS_END) - 1;
+        bytes->bad |= !reduced_is_time(node.wall_minus_monotonic_ns) || (i && strcmp(ret->nodes[i - 1].boot, node.boot) >= 0);
+        vector_push(ret->nodes, ret->node_count, node);
+    }
+}
+
+static void reduced_take_members(struct bytes *bytes, struct reduced *ret)
+{
+    uint64_t count = bytes_number(bytes), next = 0;
+    for (uint64_t i = 0; i < count && !bytes->bad; i++) {
+        struct reduced_rank member = {.rank = (int32_t)reduced_take_from(bytes, next, (uint64_t)ret->ranks)};
+        member.node = (uint32_t)reduced_take_below(bytes, ret->node_count);
+        member.flags = (uint32_t)reduced_take_below(bytes, REDUCED_FLAGS + 1);
+        member.dropped = bytes_number(bytes);
+        next = (uint64_t)member.rank + 1;
+        vector_push(ret->members, ret->member_count, member);
+    }
+}
+
+static const struct reduced_rank *reduced_member(const struct reduced *reduced, uint64_t rank)
+{
+    size_t at = search_first(i, reduced->member_count, (uint64_t)reduced->members[i].rank >= rank);
+    return at < reduced->member_count && (uint64_t)reduced->members[at].rank == rank ? &reduced->members[at] : NULL;
+}
+
+static void reduced_take_gists(struct bytes *bytes, struct reduced *ret)
+{
+    uint64_t count = bytes_number(bytes), rank = 0, next = 0;
+    bool full = false; // behind the last window that there can be
+    struct gist gist;
+    for (uint64_t i = 0; i < count && !bytes->bad; i++) {
+        uint64_t before = rank;
+        rank = reduced_take_from(bytes, rank, (uint64_t)ret->ranks);
+        if (rank != before) {
+            next = 0;
+            full = false;
+        }
+        uint64_t window = bytes_number(bytes), size = reduced_take_below(bytes, GIST_BYTES_MAX + 1);
+        bool over = full || __builtin_add_overflow(window, next, &window);
+        const uint8_t *one = bytes_take(bytes, (size_t)size);
+        if (!one || over || !reduced_member(ret, rank) || !gist_decode(one, (size_t)size, &gist)) {
+            bytes->bad = true;
+            return;
+        }
+        reduced_put_gist(ret, (int32_t)rank, window, one, (size_t)size);
+        full = window == UINT64_MAX;
+        next = window + 1;
+    }
+}
+
+static void reduced_take_meeting(struct bytes *bytes, const struct reduced *reduced, const struct reduced_meeting *before, const size_t *on_node,
+                                 struct reduced_meeting *ret)
+{
+    uint64_t count, last;
+    int64_t step;
+    ret->communicator = before->communicator;
+    ret->number = reduced_take_from(bytes, before->number, (uint64_t)1 << 63);
+    ret->node = (uint32_t)reduced_take_below(bytes, reduced->node_count);
+    count = bytes_number(bytes);
+    last = bytes_number(bytes);
+    step = bytes_unzigzag(bytes_number(bytes));
+    ret->repeats = count & 1;
+    count >>= 1;
+    ret->waits_ns = count > 1 ? bytes_number(bytes) : 0;
+    const struct reduced_rank *member = reduced_member(reduced, last);
+    if (bytes->bad || !member || member->node != ret->node || !count || count > on_node[ret->node] ||
+        __builtin_add_overflow(before->last_ns, step, &ret->last_ns) || !reduced_is_time(ret->last_ns)) {
+        bytes->bad = true;
+        return;
+    }
+    ret->count = (uint32_t)count;
+    ret->last = member->rank;
+}
+
+static void reduced_take_meetings(struct bytes *bytes, struct reduced *ret)
+{
+    size_t *on_node = xcalloc(ret->node_count + 1, sizeof *on_node);
+    for (size_t i = 0; i < ret->member_count; i++)
+        on_node[ret->members[i].node]++;
+    uint64_t communicator = 0, left;
+    for (size_t groups = 0; (left = bytes_number(bytes)) && !bytes->bad; groups++) {
+        struct reduced_meeting before = {.communicator = reduced_take_word(bytes)};
+        bytes->bad |= groups && before.communicator <= communicator;
+        communicator = before.communicator;
+        for (uint64_t i = 0; i < left && !bytes->bad; i++) {
+            struct reduced_meeting one = {0};
+            reduced_take_meeting(bytes, ret, &before, on_node, &one);
+            bytes->bad |= (i && one.number == before.number && one.node <= before.node) || ret->meeting_count == REDUCED_MEETINGS_MAX;
+            if (!bytes->bad)
+                vector_push(ret->meetings, ret->meeting_count, one);
+            before = one;
+        }
+    }
+    free(on_node);
+}
+
+// All behind the version.
+static void reduced_take(struct bytes *bytes, struct reduced *ret)
+{
+    ret->run = reduced_take_text(bytes);
+    ret->restart = bytes_unzigzag(bytes_number(bytes));
+    ret->ranks = (int32_t)reduced_take_below(bytes, REDUCED_RANKS_MAX + 1);
+    ret->window_steps = bytes_number(bytes);
+    bytes->bad |= !*ret->run || !ret->ranks || !ret->window_steps;
+    reduced_take_nodes(bytes, ret);
+    reduced_take_members(bytes, ret);
+    reduced_take_gists(bytes, ret);
+    reduced_take_meetings(bytes, ret);
+    bytes->bad |= bytes->at != bytes->end;
+}
+
+int reduced_decode(const void *from, size_t size, const char *name, struct reduced *ret, struct error *err)
+{
+    *ret = (struct reduced){0};
+    if (size < sizeof reduced_magic || memcmp(from, reduced_magic, sizeof reduced_magic) != 0)
+        return error_set(err, -EINVAL, "'%s' is no file of reduced ranks: `upgate merge DIR --reduced -o FILE` makes one", name);
+    if (size < sizeof reduced_magic + REDUCED_CHECKSUM_SIZE)
+        return error_set(err, -EBADMSG, "'%s' is cut off", name);
+    const uint8_t *begin = from, *end = begin + size - REDUCED_CHECKSUM_SIZE;
+    struct bytes bytes = {.at = begin + sizeof reduced_magic, .end = end}, sum = {.at = end, .end = end + REDUCED_CHECKSUM_SIZE};
+    if (reduced_checksum(begin, (size_t)(end - begin)) != reduced_take_word(&sum))
+        return error_set(err, -EBADMSG, "'%s' is damaged or cut off: its checksum is another one", name);
+    uint64_t version = bytes_number(&bytes);
+    if (version > REDUCED_VERSION)
+        return error_set(err, -EINVAL, "'%s' is of version %llu, this upgate knows %d: take a newer upgate", name, (unsigned long long)version,
+                         (int)REDUCED_VERSION);
+    bytes.bad |= version != REDUCED_VERSION;
+    reduced_take(&bytes, ret);
+    if (!bytes.bad)
+        return 0;
+    size_t at = (size_t)(bytes.at - begin);
+    reduced_free(ret);
+    return error_set(err, -EBADMSG, "'%s' is damaged: what stands before byte %zu cannot be", name, at);
+}
+
+int reduced_read(const char *path, struct reduced *ret, struct error *err)
+{
+    struct stat info;
+    size_t size = 0;
+    *ret = (struct reduced){0};
+    if (stat(path, &info) < 0)
+        return error_set(err, errno == ENOENT || errno == ENOTDIR ? -EINVAL : -errno, "failed to read '%s': %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode) || info.st_size > REDUCED_BYTES_MAX) // a FIFO would be waited for
+        return error_set(err, -EINVAL, "'%s' is no file of reduced ranks: %s", path, S_ISREG(info.st_mode) ? "it is too large" : "it is no regular file");
+    char *bytes = string_read_file(path, REDUCED_BYTES_MAX, &size);
+    if (!bytes)
+        return error_set(err, -errno, "failed to read '%s': %s", path, strerror(errno));
+    int rc = reduced_decode(bytes, size, path, ret, err);
+    free(bytes);
+    return rc;
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bins of lengths, added and kept small.
+#include "reports/analyse/reduce/spread.h"
+
+#include <math.h>
+
+enum { SPREAD_LINEAR = 64, SPREAD_LINEAR_BITS = 6 }; // bins of a doubling; below so many ns each ns has a bin
+
+static uint32_t spread_index(uint64_t ns)
+{
+    if (ns < SPREAD_LINEAR)
+        return (uint32_t)ns;
+    unsigned bits = 63 - (unsigned)__builtin_clzll(ns); // 6 to 63
+    return (bits - SPREAD_LINEAR_BITS + 1) * SPREAD_LINEAR + (uint32_t)(ns >> (bits - SPREAD_LINEAR_BITS) & (SPREAD_LINEAR - 1));
+}
+
+// The shortest length of a bin of level 0.
+static uint64_t spread_low(uint64_t index)
+{
+    if (index < SPREAD_LINEAR)
+        return index;
+    if (index >= SPREAD_INDEX_END)
+        return UINT64_MAX;
+    return (SPREAD_LINEAR + index % SPREAD_LINEAR) << (index / SPREAD_LINEAR - 1);
+}
+
+static size_t spread_bytes(const struct spread_bin *bins, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += bytes_number_size(i ? bins[i].index - bins[i - 1].index - 1 : bins[i].index) + bytes_number_size(bins[i].count);
+    return bytes;
+}
+
+// So many levels up; returns how many bins are left.
+static size_t spread_coarsen(struct spread_bin *bins, size_t count, uint32_t levels)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct spread_bin one = {bins[i].count, bins[i].index >> levels};
+        if (kept && bins[kept - 1].index == one.index)
+            bins[kept - 1].count = bytes_sum(bins[kept - 1].count, one.count);
+        else
+            bins[kept++] = one;
+    }
+    return kept;
+}
+
+// Of equal levels, both by index; ret has room for all.
+static size_t spread_join(const struct spread_bin *a, size_t count_a, const struct spread_bin *b, size_t count_b, struct spread_bin *ret)
+{
+    size_t count = 0;
+    for (size_t i = 0, k = 0; i < count_a || k < count_b;) {
+        if (k == count_b || (i < count_a && a[i].index < b[k].index)) {
+            ret[count++] = a[i++];
+        } else if (i == count_a || b[k].index < a[i].index) {
+            ret[count++] = b[k++];
+        } else {
+            ret[count++] = (struct spread_bin){bytes_sum(a[i].count, b[k].count), a[i].index};
+            i++;
+            k++;
+        }
+    }
+    return count;
+}
+
+void spread_add(struct spread *sum, const struct spread *more, size_t bytes_max)
+{
+    struct spread_bin joined[2 * SPREAD_BINS_MAX];
+    struct spread other = *more;
+    uint32_t level = sum->level > other.level ? sum->level : other.level;
+    size_t count_a = spread_coarsen(sum->bins, sum->bin_count, level - sum->level);
+    size_t count_b = spread_coarsen(other.bins, other.bin_count, level - other.level);
+    size_t count = spread_join(sum->bins, count_a, other.bins, count_b, joined);
+    for (; spread_bytes(joined, count) > bytes_max && level < SPREAD_LEVEL_MAX; level++)
+        count = spread_coarsen(joined, count, 1);
+    for (size_t i = 0; i < count; i++)
+        sum->bins[i] = joined[i];
+    sum->level = level;
+    sum->bin_count = (uint32_t)count;
+    sum->sum_ns = bytes_sum(sum->sum_ns, other.sum_ns);
+}
+
+void spread_put(struct spread *spread, uint64_t ns, size_t bytes_max)
+{
+    uint32_t index = spread_index(ns);
+    for (size_t i = 0; i < spread->bin_count; i++) {
+        struct spread_bin *bin = &spread->bins[i];
+        if (bin->index != index >> spread->level || bin->count == UINT64_MAX ||
+            bytes_number_size(bin->count + 1) > bytes_number_size(bin->count))
+            continue;
+        bin->count++; // as most are: nothing else changes
+        spread->sum_ns = bytes_sum(spread->sum_ns, ns);
+        return;
+    }
+    struct spread one = {.sum_ns = ns, .bin_count = 1, .bins = {{1, index}}};
+    spread_add(spread, &one, bytes_max);
+}
+
+uint64_t spread_count(const struct spread *spread)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < spread->bin_count; i++)
+        count = bytes_sum(count, spread->bins[i].count);
+    return count;
+}
+
+double spread_quantile(const struct spread *spread, double q)
+{
+    double want = ceil(q * (double)spread_count(spread) - 1e-9); // 1e-9: as quantile_nearest_rank has it
+    uint64_t below = 0;
+    for (size_t i = 0; i < spread->bin_count; i++) {
+        below = bytes_sum(below, spread->bins[i].count);
+        if ((double)below < want && i + 1 < spread->bin_count)
+            continue;
+        uint64_t low = spread_low((uint64_t)spread->bins[i].index << spread->level);
+        uint64_t next = spread_low(((uint64_t)spread->bins[i].index + 1) << spread->level);
+        return (double)(low + (next - low) / 2);
+    }
+    return NAN;
+}
+
+double spread_error(const struct spread *spread)
+{
+    return spread->level <= SPREAD_LEVEL_KNOWN ? ldexp(1.0 / (2 * SPREAD_LINEAR), (int)spread->level) : INFINITY;
+}
+
+size_t spread_encode(const struct spread *spread, uint8_t *ret)
+{
+    uint8_t *at = ret;
+    at += bytes_put_number(at, spread->level);
+    at += bytes_put_number(at, spread->bin_count);
+    for (size_t i = 0; i < spread->bin_count; i++) {
+        at += bytes_put_number(at, i ? spread->bins[i].index - spread->bins[i - 1].index - 1 : spread->bins[i].index);
+        at += bytes_put_number(at, spread->bins[i].count);
+    }
+    at += bytes_put_number(at, spread->sum_ns);
+    return (size_t)(at - ret);
+}
+
+void spread_decode(struct bytes *bytes, size_t bytes_max, struct spread *ret)
+{
+    uint64_t level = bytes_number(bytes), count = bytes_number(bytes), index = 0;
+    *ret = (struct spread){0};
+    if (level > SPREAD_LEVEL_MAX || !count || count > SPREAD_BINS_MAX) {
+        bytes->bad = true;
+        return;
+    }
+    ret->level = (uint32_t)level;
+    for (uint64_t i = 0; i < count && !bytes->bad; i++) {
+        uint64_t gap = bytes_number(bytes), times = bytes_number(bytes);
+        if (gap >= SPREAD_INDEX_END || !times) {
+            bytes->bad = true;
+            return;
+        }
+        index += gap + (i > 0);
+        if (index > (uint64_t)(SPREAD_INDEX_END - 1) >> level) {
+            bytes->bad = true;
+            return;
+        }
+        ret->bins[ret->bin_count++] = (struct spread_bin){times, (uint32_t)index};
+    }
+    ret->sum_ns = bytes_number(bytes);
+    bytes->bad |= spread_bytes(ret->bins, ret->bin_count) > bytes_max;
+}

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reduced ranks: the same bytes by any tree, sizes of realistic and of hostile windows, files that are cut, changed or made up.
+#include "reports/analyse/reduce/reduced.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/containers/vector.h"
+#include "reports/analyse/random.h"
+#include "tests/unit/runner.h"
+
+enum { RANKS = 24, A_NODE = 4, WINDOWS = 3, COLLECTIVES = 30, GISTS = 30 };
+
+// --- gists ----------------------------------------------------------------------------------------
+
+static uint64_t length(struct random_state *random, double middle, double wide)
+{
+    return (uint64_t)(middle * exp(wide * random_normal(random)));
+}
+
+// Five steps of 200 ms of a transformer: 24 layers, forward and backward, kernels of few shapes that vary by 3 %.
+static void put_realistic(struct gist *gist, struct random_state *random)
+{
+    static const struct {
+        enum gist_spread what;
+        double us[4]; // shapes
+        int times;
+    } kernels[] = {{GIST_KERNEL_MATRIX, {310, 620, 1240, 95}, 72},    {GIST_KERNEL_ATTENTION, {540, 1100, 540, 1100}, 24},
+                   {GIST_KERNEL_POINTWISE, {12, 35, 70, 5}, 120},     {GIST_KERNEL_REDUCTION, {28, 60, 28, 60}, 48},
+                   {GIST_KERNEL_COLLECTIVE, {900, 1800, 900, 1800}, 12}, {GIST_COPY, {4, 9, 4, 9}, 10}};
+    static const char *const phases[] = {"data", "forward", "backward", "optimizer"};
+    for (int step = 0; step < 5; step++) {
+        gist_put(gist, GIST_STEP, length(random, 200e6, 0.01));
+        for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+            for (int k = 0; k < kernels[i].times; k++)
+                gist_put(gist, kernels[i].what, length(random, kernels[i].us[k % 4] * 1e3, 0.03));
+        for (int i = 0; i < 12; i++)
+            gist_put(gist, GIST_WAIT_RANKS, length(random, 2e6, 0.5));
+        for (int i = 0; i < 4; i++)
+            gist_put(gist, GIST_WAIT_OTHER, length(random, 1.5e6, 0.5));
+        for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+            gist_put_phase(gist, phases[i], length(random, 40e6, 0.1));
+    }
+}
+
+static void put_hostile(struct gist *gist, struct random_state *random)
+{
+    char name[40];
+    gist_put(gist, (enum gist_spread)(random_next(random) % GIST_SPREAD_COUNT), random_next(random) >> (random_next(random) % 64));
+    snprintf(name, sizeof name, "%.*s%d", (int)(random_next(random) % 20), "a phase whose name is long", (int)(random_next(random) % 9));
+    gist_put_phase(gist, name, random_next(random));
+}
+
+static void check_same_gist(const struct gist *a, const struct gist *b)
+{
+    uint8_t bytes_a[GIST_BYTES_MAX] = {0}, bytes_b[GIST_BYTES_MAX] = {0};
+    CHECK_INT(gist_encode(a, bytes_a), gist_encode(b, bytes_b));
+    CHECK(memcmp(bytes_a, bytes_b, sizeof bytes_a) == 0);
+}
+
+TEST(gists_added_by_any_tree_are_the_same)
+{
+    static struct gist gists[GISTS], all;
+    struct random_state random = {3};
+    for (int round = 0; round < 60; round++) {
+        size_t left = GISTS;
+        memset(gists, 0, sizeof gists);
+        all = (struct gist){0};
+        for (size_t i = 0; i < GISTS; i++) {
+            for (int k = 0; k < 20; k++)
+                put_hostile(&gists[i], &random);
+            gist_add(&all, &gists[i]);
+        }
+        while (left > 1) {
+            size_t to = random_next(&random) % left, from = random_next(&random) % (left - 1);
+            from += from >= to;
+            gist_add(&gists[to], &gists[from]);
+            gists[from] = gists[--left];
+        }
+        check_same_gist(&gists[0], &all);
+    }
+}
+
+TEST(the_time_of_phases_is_kept_whatever_their_names)
+{
+    struct gist gist = {0};
+    char name[8];
+    for (int i = 19; i >= 0; i--) { // the first ones by name come last
+        snprintf(name, sizeof name, "p%02d", i);
+        for (int k = 0; k < 3; k++)
+            gist_put_phase(&gist, name, (uint64_t)(100 + i));
+    }
+    CHECK_INT(gist.phase_count, GIST_PHASES_MAX);
+    uint64_t rest = 0;
+    for (int i = GIST_PHASES_MAX; i < 20; i++)
+        rest += 3 * (uint64_t)(100 + i);
+    for (int i = 0; i < GIST_PHASES_MAX; i++) {
+        snprintf(name, sizeof name, "p%02d", i);
+        CHECK_STR(gist.phases[i].name, name);
+        CHECK_INT(gist.phases[i].count, 3);
+        CHECK_INT(gist.phases[i].ns, 3 * (100 + i));
+    }
+    CHECK_INT(gist.others.count, 3 * (20 - GIST_PHASES_MAX));
+    CHECK_INT(gist.others.ns, rest);
+    struct gist named = {0};
+    gist_put_phase(&named, "", 1);
+    gist_put_phase(&named, "twelve bytes and more", 2);
+    CHECK_STR(named.phases[0].name, "?");
+    CHECK_STR(named.phases[1].name, "twelve bytes");
+}
+
+TEST(a_realistic_window_has_600_bytes_and_keeps_its_quantiles)
+{
+    struct random_state random = {5};
+    uint8_t bytes[GIST_BYTES_MAX];
+    static struct gist gist, back;
+    gist = (struct gist){0};
+    put_realistic(&gist, &random);
+    size_t size = gist_encode(&gist, bytes);
+    CHECK(size <= 600);
+    CHECK(size > 100); // it holds something
+    CHECK(gist_decode(bytes, size, &back));
+    check_same_gist(&gist, &back);
+    CHECK_DBL(spread_error(&gist.spreads[GIST_STEP]), 1.0 / 128, 0);
+    for (size_t i = 0; i < GIST_SPREAD_COUNT; i++)
+        if (gist.spreads[i].bin_count)
+            CHECK(spread_error(&gist.spreads[i]) <= 0.25);
+    CHECK_DBL(spread_quantile(&gist.spreads[GIST_STEP], 0.5), 200e6, 8e6);
+}
+
+TEST(no_window_has_more_than_1000_bytes)
+{
+    struct random_state random = {9};
+    uint8_t bytes[GIST_BYTES_MAX];
+    static struct gist sum, same;
+    size_t most = 0;
+    sum = (struct gist){0};
+    for (int i = 0; i < 5000; i++)
+        put_hostile(&sum, &random);
+    for (int i = 0; i < 70; i++) { // all counts and sums grow until they are full
+        size_t size = gist_encode(&sum, bytes);
+        most = size > most ? size : most;
+        same = sum;
+        gist_add(&sum, &same);
+    }
+    CHECK(most <= 1000);
+    CHECK(most > 600); // it was hostile
+    CHECK(spread_count(&sum.spreads[GIST_STEP]) == UINT64_MAX);
+}
+
+TEST(kernels_are_told_by_their_names)
+{
+    CHECK_INT(gist_kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL"), GIST_KERNEL_COLLECTIVE);
+    CHECK_INT(gist_kernel("void flash_fwd_kernel<cutlass::gemm>"), GIST_KERNEL_ATTENTION);
+    CHECK_INT(gist_kernel("sm80_xmma_fprop_implicit_gemm_f16"), GIST_KERNEL_CONVOLUTION);
+    CHECK_INT(gist_kernel("ampere_sgemm_128x64_tn"), GIST_KERNEL_MATRIX);
+    CHECK_INT(gist_kernel("void at::native::reduce_kernel<512, 1>"), GIST_KERNEL_REDUCTION);
+    CHECK_INT(gist_kernel("vectorized_elementwise_kernel"), GIST_KERNEL_POINTWISE);
+    CHECK_INT(gist_kernel("mine"), GIST_KERNEL_OTHER);
+    CHECK_STR(gist_name(GIST_COPY), "copy");
+}
+
+// --- ranks ----------------------------------------------------------------------------------------
+
+static int64_t arrival(int rank, int number) // of a collective; at some two come at the same time
+{
+    struct random_state random = {(uint64_t)(rank * 1000 + number)};
+    return 1000000000LL * (number + 1) + (int64_t)(random_next(&random) % 8) * 1000;
+}
+
+// As it is made of a shard.
+static void rank_make(int rank, struct reduced *ret)
+{
+    struct random_state random = {(uint64_t)rank + 100};
+    static struct gist gist;
+    uint8_t bytes[GIST_BYTES_MAX];
+    *ret = (struct reduced){.run = xstrdup("job"), .restart = 1, .ranks = RANKS, .window_steps = 5};
+    char boot[16];
+    snprintf(boot, sizeof boot, "boot-%d", 9 - rank / A_NODE); // the order of nodes is not that of ranks
+    struct reduced_node node = {.boot = xstrdup(boot), .host = xasprintf("host-%d", rank % 2), .wall_minus_monotonic_ns = 5000 + rank,
+                                .error_ns = 100 + rank};
+    vector_push(ret->nodes, ret->node_count, node);
+    vector_push(ret->members, ret->member_count,
+                ((struct reduced_rank){.rank = rank, .flags = REDUCED_ENDED | REDUCED_NCCL, .dropped = (uint64_t)rank}));
+    for (uint64_t window = 0; window < WINDOWS; window++) {
+        gist = (struct gist){0};
+        for (int k = 0; k < 30; k++)
+            put_hostile(&gist, &random);
+        size_t size = gist_encode(&gist, bytes);
+        reduced_put_gist(ret, rank, window * 2, bytes, size);
+    }
+    for (int i = 0; i < COLLECTIVES; i++)
+        vector_push(ret->meetings, ret->meeting_count,
+                    ((struct reduced_meeting){.communicator = i % 2 ? (uint64_t)7 : UINT64_MAX - 7, .number = (uint64_t)i, .count = 1, .last = rank,
+                                              .last_ns = arrival(rank, i)}));
+    reduced_sort_meetings(ret);
+}
+
+static void job_make(struct reduced *ret, struct random_state *random) // random NULL: one rank after the other
+{
+    struct reduced ranks[RANKS];
+    struct error err = {0};
+    for (int i = 0; i < RANKS; i++)
+        rank_make(i, &ranks[i]);
+    for (size_t left = RANKS; left > 1; left--) {
+        size_t to = random ? random_next(random) % left : 0, from = random ? random_next(random) % (left - 1) : RANKS - left;
+        if (!random) { // in their order
+            CHECK_INT(reduced_add(&ranks[0], &ranks[from + 1], &err), 0);
+            reduced_free(&ranks[from + 1]);
+            continue;
+        }
+        from += from >= to;
+        CHECK_INT(reduced_add(&ranks[to], &ranks[from], &err), 0);
+        reduced_free(&ranks[from]);
+        ranks[from] = ranks[left - 1];
+        ranks[left - 1] = (struct reduced){0};
+    }
+    *ret = ranks[0];
+}
+
+TEST(ranks_added_by_any_tree_are_the_same_file)
+{
+    struct random_state random = {21};
+    struct reduced job;
+    struct strbuf file = {0};
+    job_make(&job, NULL);
+    reduced_encode(&job, &file);
+    CHECK_INT(job.node_count, RANKS / A_NODE);
+    CHECK_INT(job.member_count, RANKS);
+    CHECK_INT(job.gist_count, RANKS * WINDOWS);
+    CHECK_INT(job.meeting_count, COLLECTIVES * RANKS / A_NODE);
+    for (int round = 0; round < 30; round++) {
+        struct reduced other;
+        struct strbuf bytes = {0};
+        job_make(&other, &random);
+        reduced_encode(&other, &bytes);
+        CHECK_INT(bytes.len, file.len);
+        CHECK(bytes.len == file.len && memcmp(bytes.text, file.text, file.len) == 0);
+        strbuf_free(&bytes);
+        reduced_free(&other);
+    }
+    strbuf_free(&file);
+    reduced_free(&job);
+}
+
+TEST(who_came_last_is_exact)
+{
+    struct reduced job;
+    job_make(&job, NULL);
+    for (size_t i = 0; i < job.meeting_count; i++) {
+        const struct reduced_meeting *one = &job.meetings[i];
+        int64_t last_ns = 0, sum_ns = 0;
+        int last = -1;
+        for (int rank = 0; rank < RANKS; rank++) {
+            int64_t at = arrival(rank, (int)one->number);
+            if (job.members[rank].node != one->node)
+                continue;
+            sum_ns += at;
+            if (at >= last_ns) { // of two at once the higher one
+                last_ns = at;
+                last = rank;
+            }
+        }
+        CHECK_INT(one->count, A_NODE);
+        CHECK_INT(one->last, last);
+        CHECK_INT(one->last_ns, last_ns);
+        CHECK_INT(one->waits_ns, A_NODE * last_ns - sum_ns);
+        CHECK(!one->repeats);
+    }
+    for (size_t i = 0; i < job.node_count; i++) { // of four ranks each
+        CHECK_INT(job.nodes[i].wall_minus_monotonic_ns, 5000 + (RANKS / A_NODE - 1 - (int)i) * A_NODE);
+        CHECK_INT(job.nodes[i].error_ns, 100 + (RANKS / A_NODE - 1 - (int)i) * A_NODE + A_NODE - 1);
+        CHECK_STR(job.nodes[i].host, "host-0");
+    }
+    reduced_free(&job);
+}
+
+TEST(a_number_that_repeats_is_marked)
+{
+    struct reduced rank = {0};
+    for (int i = 0; i < 3; i++)
+        vector_push(rank.meetings, rank.meeting_count,
+                    ((struct reduced_meeting){.communicator = 7, .number = (uint64_t)(i / 2), .count = 1, .last_ns = 100 - i}));
+    reduced_sort_meetings(&rank);
+    CHECK_INT(rank.meeting_count, 2);
+    CHECK(rank.meetings[0].repeats && rank.meetings[0].count == 1);
+    CHECK(!rank.meetings[1].repeats);
+    reduced_free(&rank);
+}
+
+TEST(what_is_no_part_of_the_job_is_refused)
+{
+    struct reduced a, b;
+    struct error err = {0};
+    struct strbuf before = {0}, after = {0};
+    rank_make(3, &a);
+    rank_make(3, &b);
+    reduced_encode(&a, &before);
+    CHECK_INT(reduced_add(&a, &b, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "rank 3 of run 'job' is there twice");
+    b.members[0].rank = b.gists[0].rank = b.gists[1].rank = b.gists[2].rank = 4;
+    b.window_steps = 6;
+    CHECK_INT(reduced_add(&a, &b, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "--window");
+    b.window_steps = 5;
+    b.restart = 2;
+    CHECK_INT(reduced_add(&a, &b, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "cannot become one");
+    reduced_encode(&a, &after);
+    CHECK(before.len == after.len && memcmp(before.text, after.text, after.len) == 0);
+    b.restart = 1;
+    CHECK_INT(reduced_add(&a, &b, &err), 0);
+    CHECK_INT(a.member_count, 2);
+    CHECK_INT(reduced_add(&a, &(struct reduced){0}, &err), 0); // nothing
+    CHECK_INT(a.member_count, 2);
+    strbuf_free(&before);
+    strbuf_free(&after);
+    reduced_free(&a);
+    reduced_free(&b);
+}
+
+// --- files ----------------------------------------------------------------------------------------
+
+// Puts the checksum right.
+static void seal(uint8_t *bytes, size_t size)
+{
+    uint64_t sum = reduced_checksum(bytes, size - 8);
+    for (size_t i = 0; i < 8; i++)
+        bytes[size - 8 + i] = (uint8_t)(sum >> (8 * i));
+}
+
+static int decode(const void *bytes, size_t size, struct reduced *ret, struct error *err)
+{
+    uint8_t *exact = xcalloc(size + 1, 1); // nothing behind it may be read
+    memcpy(exact, bytes, size);
+    *err = (struct error){0};
+    exact = xrealloc(exact, size ? size : 1);
+    int rc = reduced_decode(exact, size, "x.reduced", ret, err);
+    free(exact);
+    return rc;
+}
+
+TEST(a_file_comes_back_as_it_was)
+{
+    struct reduced job, back;
+    struct strbuf file = {0}, again = {0};
+    struct error err;
+    job_make(&job, NULL);
+    reduced_encode(&job, &file);
+    CHECK_INT(decode(file.text, file.len, &back, &err), 0);
+    CHECK_STR(back.run, "job");
+    CHECK_INT(back.restart, 1);
+    CHECK_INT(back.ranks, RANKS);
+    CHECK_INT(back.members[5].dropped, 5);
+    CHECK_INT(back.meeting_count, job.meeting_count);
+    reduced_encode(&back, &again);
+    CHECK(again.len == file.len && memcmp(again.text, file.text, file.len) == 0);
+    strbuf_free(&file);
+    strbuf_free(&again);
+    reduced_free(&job);
+    reduced_free(&back);
+}
+
+TEST(a_file_that_is_cut_or_changed_is_refused_in_words)
+{
+    struct reduced rank, back;
+    struct strbuf file = {0};
+    struct error err;
+    rank_make(2, &rank);
+    reduced_encode(&rank, &file);
+    for (size_t cut = 0; cut < file.len; cut++) {
+        int rc = decode(file.text, cut, &back, &err);
+        CHECK_INT(rc, cut < 4 ? -EINVAL : -EBADMSG);
+        CHECK_CONTAINS(err.text, "'x.reduced' is");
+        CHECK(!back.run && !back.gists);
+    }
+    for (size_t at = 0; at < file.len; at++) {
+        file.text[at] ^= 0x10;
+        CHECK(decode(file.text, file.len, &back, &err) < 0);
+        file.text[at] ^= 0x10;
+    }
+    file.text[4] = REDUCED_VERSION + 1;
+    seal((uint8_t *)file.text, file.len);
+    CHECK_INT(decode(file.text, file.len, &back, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "take a newer upgate");
+    strbuf_free(&file);
+    reduced_free(&rank);
+}
+
+// Whoever made it up gave it the right checksum: it is refused, or is a file like another.
+static void check_sealed(uint8_t *bytes, size_t size, size_t *accepted)
+{
+    struct reduced back, sum = {0};
+    struct strbuf again = {0};
+    struct error err;
+    seal(bytes, size);
+    if (decode(bytes, size, &back, &err)) {
+        CHECK(err.text[0]);
+        return;
+    }
+    ++*accepted;
+    reduced_encode(&back, &again);
+    CHECK(again.len == size && memcmp(again.text, bytes, size) == 0);
+    CHECK_INT(reduced_add(&sum, &back, &err), 0);
+    reduced_free(&sum);
+    reduced_free(&back);
+    strbuf_free(&again);
+}
+
+TEST(a_file_that_somebody_made_up_does_no_harm)
+{
+    struct reduced job;
+    struct strbuf file = {0};
+    struct random_state random = {31};
+    size_t accepted = 0;
+    struct reduced a, b;
+    struct error err = {0};
+    rank_make(1, &a);
+    rank_make(9, &b);
+    job = a;
+    CHECK_INT(reduced_add(&job, &b, &err), 0);
+    reduced_free(&b);
+    reduced_encode(&job, &file);
+    uint8_t *bytes = xcalloc(file.len, 1);
+    for (size_t at = 4; at < file.len - 8; at++) // each byte: another bit, all bits
+        for (int how = 0; how < 2; how++) {
+            memcpy(bytes, file.text, file.len);
+            bytes[at] = (uint8_t)(how ? 0xffu : bytes[at] ^ (1u << (random_next(&random) % 8)));
+            check_sealed(bytes, file.len, &accepted);
+        }
+    CHECK(accepted > 100); // the lengths of things are nobody's secret
+    for (size_t at = 4; at + 24 < file.len; at += 3) { // huge numbers: 9 bytes that say 2^63
+        memcpy(bytes, file.text, file.len);
+        memset(bytes + at, 0x80, 8);
+        bytes[at] = 0x81;
+        bytes[at + 8] = 0x7f;
+        check_sealed(bytes, file.len, &accepted);
+    }
+    for (size_t cut = 12; cut < file.len; cut += 7) { // cut, and sealed again
+        memcpy(bytes, file.text, file.len);
+        check_sealed(bytes, cut, &accepted);
+    }
+    free(bytes);
+    strbuf_free(&file);
+    reduced_free(&job);
+}
+
+TEST(a_file_that_is_none_is_told)
+{
+    struct reduced back;
+    struct error err = {0};
+    CHECK_INT(reduced_read("/no/such/file", &back, &err), -EINVAL);
+    CHECK_INT(reduced_read("/dev/null", &back, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "no regular file");
+    CHECK_INT(reduced_read("/proc/self/exe", &back, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "no file of reduced ranks");
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// A shard of one rank, reduced: what is in which window, what is in none, and shards that cannot be reduced.
+#include "reports/analyse/reduce/reduced_load.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "contracts/spool.h"
+#include "tests/unit/stall_story.h"
+
+enum { STEPS = 20, STEP_MS = 100, WINDOW = 5, FROM_MS = 1000 };
+
+static const struct reduced_source source = {.run = "job", .host = "vm", .boot = "boot", .restart = 2, .rank = 3, .ranks = 8, .pid = 1000,
+                                             .wall_minus_monotonic_ns = 77, .clock_error_ns = 5, .ended = true};
+
+static void shard_open_story(struct story *story)
+{
+    story_open(story);
+    story_rank(story, 1000, 3, 8);
+    story_sql(story, "INSERT INTO string (id, text) VALUES (900, '_Z4gemm'), (901, 'nccl'), (902, 'forward'), (903, 'inner')");
+    story_sql(story, "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes, "
+                     "dynamic_shared_bytes, local_bytes) VALUES (1, 900, 'gemm', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0), (2, 901, "
+                     "'ncclDevKernel_AllReduce', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)");
+    char sql[200];
+    snprintf(sql, sizeof sql, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, %lld, 0, 1, 7)", (long long)story->process);
+    story_sql(story, sql);
+    story_sql(story, "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (1, 0, 1, 1), (2, 0, 1, 2), (3, 17, 1, NULL), (4, 1, 1, NULL)");
+}
+
+static void put_op(struct story *story, int work, double at, double ms)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(story->store, &err, "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)", "iii", story_ns(at),
+                         (int64_t)(ms * 1e6), (int64_t)work), 0);
+}
+
+static void put_mark(struct story *story, int kind, int name, double at)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(story->store, &err, "INSERT INTO python_mark (process_id, thread_id, at_ns, kind, name_id) VALUES (?, ?, ?, ?, ?)", "iiiii",
+                         story->process, story->main, story_ns(at), (int64_t)kind, (int64_t)name), 0);
+}
+
+static void put_wait(struct story *story, double at, double ms, bool collective)
+{
+    story_gap(story, (struct story_gap){.out = at, .waking = at + ms, .in = at + ms, .state = 1, .kernel = STORY_FUTEX_WAIT,
+                                        .user = collective ? "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait" : "main"});
+}
+
+static void put_step(struct story *story, int idx)
+{
+    struct error err = {0};
+    double at = FROM_MS + idx * STEP_MS;
+    story_step(story, idx, at, STEP_MS - 1);
+    put_wait(story, at + 50, 10, true);
+    put_wait(story, at + 70, 5, false);
+    put_op(story, 1, at + 10, 7);
+    put_op(story, 2, at + 20, 3);
+    put_op(story, 3, at + 30, 1);
+    put_op(story, 4, at + 99.5, 2); // begins behind the end of the step: it was the last one
+    put_mark(story, UG_MARK_PHASE_BEGIN, 902, at + 5);
+    put_mark(story, UG_MARK_PHASE_BEGIN, 903, at + 10);
+    put_mark(story, UG_MARK_PHASE_END, 903, at + 12);
+    put_mark(story, UG_MARK_PHASE_END, 902, at + 45);
+    CHECK_INT(store_exec(story->store, &err,
+                         "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, sequence, function, "
+                         "count, bytes, channels, plugin_version) VALUES (?, ?, ?, ?, -77, 3, 8, ?, 'AllReduce', 1, 4, 1, 5)",
+                         "iiiii", story->process, story_ns(at + 15), story_ns(at + 20), story_ns(at + 23), (int64_t)idx), 0);
+}
+
+static void check_spread(const struct gist *gist, enum gist_spread what, uint64_t count, double ms)
+{
+    CHECK_INT(spread_count(&gist->spreads[what]), count);
+    CHECK_DBL((double)gist->spreads[what].sum_ns, ms * 1e6, 100);
+}
+
+static void gist_of(const struct reduced *reduced, size_t index, struct gist *ret)
+{
+    const struct reduced_gist *one = &reduced->gists[index];
+    CHECK(gist_decode((const uint8_t *)reduced->gist_bytes.text + one->at, one->size, ret));
+}
+
+TEST(what_happens_in_a_step_is_in_its_window)
+{
+    static struct story story;
+    static struct gist gist;
+    struct reduced reduced;
+    struct error err = {0};
+    shard_open_story(&story);
+    for (int idx = STEPS - 1; idx >= 0; idx--) // rows in no order
+        put_step(&story, idx);
+    put_wait(&story, FROM_MS - 400, 300, false); // before the first step
+    put_op(&story, 1, FROM_MS - 50, 7);
+    put_op(&story, 1, FROM_MS + STEPS * STEP_MS, 7); // behind the last one
+    put_mark(&story, UG_MARK_PHASE_END, 902, FROM_MS - 10); // begun before the recording
+    CHECK_INT(store_ledger(story.store, NULL, "bpf", "records", -1, -1, 4, 0, NULL, &err), 0);
+    CHECK_INT(reduced_load(story.store, &source, WINDOW, &reduced, &err), 0);
+    CHECK_INT(reduced.gist_count, STEPS / WINDOW);
+    for (size_t i = 0; i < reduced.gist_count; i++) {
+        bool end = i + 1 == reduced.gist_count;
+        CHECK_INT(reduced.gists[i].window, i);
+        CHECK_INT(reduced.gists[i].rank, 3);
+        gist_of(&reduced, i, &gist);
+        check_spread(&gist, GIST_STEP, WINDOW, WINDOW * (STEP_MS - 1));
+        check_spread(&gist, GIST_WAIT_RANKS, WINDOW, WINDOW * 10);
+        check_spread(&gist, GIST_WAIT_OTHER, WINDOW, WINDOW * 5);
+        check_spread(&gist, GIST_KERNEL_MATRIX, WINDOW, WINDOW * 7);
+        check_spread(&gist, GIST_KERNEL_COLLECTIVE, WINDOW, WINDOW * 3);
+        check_spread(&gist, GIST_COPY, WINDOW, WINDOW * 1);
+        check_spread(&gist, GIST_KERNEL_OTHER, (uint64_t)(WINDOW - end), (WINDOW - end) * 2);
+        CHECK_INT(gist.phase_count, 2);
+        CHECK_STR(gist.phases[0].name, "forward");
+        CHECK_STR(gist.phases[1].name, "inner");
+        CHECK_INT(gist.phases[0].count, WINDOW);
+        CHECK_DBL((double)gist.phases[0].ns, WINDOW * 40e6, 100);
+        CHECK_DBL((double)gist.phases[1].ns, WINDOW * 2e6, 100);
+    }
+    CHECK_INT(reduced.meeting_count, STEPS);
+    CHECK(reduced.meetings[7].communicator == (uint64_t)-77);
+    CHECK_INT(reduced.meetings[7].count, 1);
+    CHECK_INT(reduced.meetings[7].last, 3);
+    CHECK_INT(reduced.meetings[7].last_ns, story_ns(FROM_MS + 7 * STEP_MS + 20));
+    CHECK_INT(reduced.members[0].flags, REDUCED_ENDED | REDUCED_NCCL | REDUCED_KERNELS);
+    CHECK_INT(reduced.members[0].dropped, 4);
+    CHECK_STR(reduced.nodes[0].boot, "boot");
+    CHECK_INT(reduced.nodes[0].error_ns, 5);
+    struct strbuf file = {0}; // and it is a file
+    struct reduced back;
+    reduced_encode(&reduced, &file);
+    CHECK_INT(reduced_decode(file.text, file.len, "x", &back, &err), 0);
+    strbuf_free(&file);
+    reduced_free(&back);
+    reduced_free(&reduced);
+    story_close(&story);
+}
+
+TEST(steps_that_go_back_add_to_their_window)
+{
+    static struct story story;
+    static struct gist gist;
+    struct reduced reduced;
+    struct error err = {0};
+    story_open(&story);
+    story_step(&story, 1, 1000, 100);
+    story_step(&story, 7, 2000, 100);
+    story_step(&story, 0, 3000, 50);
+    CHECK_INT(reduced_load(story.store, &source, WINDOW, &reduced, &err), 0);
+    CHECK_INT(reduced.gist_count, 2);
+    CHECK_INT(reduced.gists[1].window, 1);
+    gist_of(&reduced, 0, &gist);
+    check_spread(&gist, GIST_STEP, 2, 150);
+    gist_of(&reduced, 1, &gist);
+    check_spread(&gist, GIST_STEP, 1, 100);
+    reduced_free(&reduced);
+    story_close(&story);
+}
+
+TEST(a_shard_without_steps_has_no_window)
+{
+    static struct story story;
+    struct reduced reduced;
+    struct error err = {0};
+    story_open(&story);
+    put_wait(&story, 1000, 300, false);
+    CHECK_INT(reduced_load(story.store, &source, WINDOW, &reduced, &err), 0);
+    CHECK_INT(reduced.gist_count, 0);
+    CHECK_INT(reduced.member_count, 1);
+    CHECK_INT(reduced.members[0].flags, REDUCED_ENDED);
+    reduced_free(&reduced);
+    story_close(&story);
+}
+
+TEST(a_shard_of_several_ranks_is_refused)
+{
+    static struct story story;
+    struct reduced reduced = {0};
+    struct error err = {0};
+    story_open(&story);
+    story_step(&story, 1, 1000, 100);
+    story_sql(&story, "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, 1, 1, 1000, 100)");
+    CHECK_INT(reduced_load(story.store, &source, WINDOW, &reduced, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "several ranks in one");
+    CHECK(!reduced.run);
+    story_close(&story);
+}
