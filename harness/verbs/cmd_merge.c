@@ -37,7 +37,7 @@ static const struct option_spec merge_options[] = {
     {NULL, 0, "part", OPTION_FLAG, NULL, NULL, NULL, "only the ranks of this node: -o is a directory for the parts of all nodes, which are merged in their turn",
      offsetof(struct merge_values, part), 0, 0, 0},
     {NULL, 0, "reduced", OPTION_FLAG, NULL, NULL, NULL,
-     "no store: a few hundred bytes of each rank and window of steps, and a table of ranks; takes directories of shards and files that it made",
+     "no store: at most 1,000 bytes of each rank and window of steps, and a table of ranks; takes directories of shards and files that it made",
      offsetof(struct merge_values, reduced), 0, 0, 0},
     {NULL, 0, "window", OPTION_UINT, "N", NULL, "5", "with --reduced: steps of a window; all that are ever merged have the same",
      offsetof(struct merge_values, window), 1, 1000000, offsetof(struct merge_values, window_given)},
@@ -54,7 +54,7 @@ static const char *const merge_examples[] = {
     "srun -n \"$SLURM_JOB_NUM_NODES\" --ntasks-per-node 1 upgate merge /local/run --part -o /shared/run",
     "each node its own ranks, then all of them",
     "upgate merge --reduced /local/run --part -o /shared/run && upgate merge --reduced /shared/run/4711.0/*.reduced -o run.reduced",
-    "the same in a few hundred bytes for each rank and window of steps",
+    "the same in at most 1,000 bytes for each rank and window of steps",
     "upgate merge --reduced run.reduced", "the ranks of a reduced file: steps, waits, who is late",
     "upgate merge /shared/run --format json | jq '.stragglers[] | {rank, node, what}'", "for a script", NULL};
 

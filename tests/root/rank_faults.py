@@ -439,6 +439,45 @@ def case_part_of_a_job_that_runs(folder):
     assert code == 0 and not document["notes"], (code, document, stderr)
 
 
+def case_reduced(folder):
+    """Shards reduced at once, node by node, and added in another order: the same bytes. Ranks that are missing or there twice, files that are none."""
+    near, far, flat = two_nodes_of_four(folder)
+    whole, parts = os.path.join(folder, "whole.reduced"), os.path.join(folder, "parts")
+    code, document, stderr = rig.reduced(flat, "-o", whole)
+    assert code == 0 and (document["ranks"], document["nodes"], document["missing"]) == (8, 2, []), (code, document, stderr)
+    assert sorted(row["rank"] for row in document["rows"]) == list(range(8)) and not any(row["late"] for row in document["rows"]), document
+    assert document["bytes"] == os.path.getsize(whole) and document["why_not"] == "no steps were recorded", document
+    for place in (far, near):
+        code, document, stderr = rig.reduced(place, "--part", "-o", parts)
+        assert code == 0 and (document["ranks"], document["nodes"], document["missing"]) == (8, 1, []), (code, document, stderr)
+    files = [os.path.join(parts, "job", name) for name in ("0-0.reduced", "0-4.reduced")]
+    with open(whole, "rb") as file:
+        expected = file.read()
+    for number, order in enumerate((files, files[::-1], [near, files[1]], [whole])):
+        path = os.path.join(folder, "again%d.reduced" % number)
+        code, document, stderr = rig.reduced(*order, "-o", path)
+        with open(path, "rb") as file:
+            assert code == 0 and not document["missing"] and file.read() == expected, (order, code, document, stderr)
+
+    code, document, _ = rig.reduced(files[0])
+    assert code == 3 and [one["rank"] for one in document["missing"]] == [4, 5, 6, 7], document
+    os.unlink(os.path.join(flat, "job", "0-1.db"))
+    code, document, _ = rig.reduced(flat)
+    assert code == 3 and document["missing"] == [{"rank": 1, "why": "it has no shard"}] and len(document["rows"]) == 7, document
+    cut = os.path.join(folder, "cut.reduced")
+    shutil.copy(whole, cut)
+    os.truncate(cut, os.path.getsize(cut) - 9)
+    for words, expected_code, text in (((whole, "-o", whole), 2, "exists already"), ((whole, files[0]), 2, "is there twice"), ((cut,), 4, "damaged or cut off"),
+                                       ((os.path.join(near, "job", "0-0.db"),), 2, "no file of reduced ranks"),
+                                       ((near, files[1], "--window", "7"), 2, "--window"), ((near, "--part"), 2, "no directory for the part")):
+        code, document, stderr = rig.reduced(*words)
+        assert code == expected_code and document is None and text in stderr, (words, code, document, stderr)
+    done = rig.run(rig.UPGATE, "merge", near, far)
+    assert done.returncode == 2 and "unexpected argument" in done.stderr, done
+    done = rig.run(rig.UPGATE, "merge", near, "--window", "7")
+    assert done.returncode == 2 and "--window is of --reduced" in done.stderr, done
+
+
 def case_full_disk_of_the_merge(folder):
     shards_of_a_job(folder)
     bytes_max = os.path.getsize(os.path.join(folder, "job", "0-0.db"))

@@ -133,6 +133,12 @@ def part(folder, parts):
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
+def reduced(*words):
+    """The same of `upgate merge --reduced`."""
+    done = run(UPGATE, "merge", "--reduced", "--format", "json", *words)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
 def query(folder, *options):
     """Exit code, the document (None: none was printed), what stderr said."""
     done = run(UPGATE, "query", folder, "--format", "json", *options)
