@@ -69,7 +69,7 @@ int reduce_shards(const struct merge_opts *opts, uint64_t window_steps, struct m
     for (size_t i = 0; i < count; i++) {
         reduced += !work.why[i];
         for (size_t k = 0; work.why[i] && k < ret_shards->chosen[i]->held_count; k++)
-            choose_add_missing(ret_shards, ret_shards->chosen[i]->held[k], work.why[i]);
+            choose_add_missing(ret_shards, ret_shards->chosen[i]->held[k].rank, work.why[i]);
     }
     if (!reduced)
         rc = error_set(err, -EINVAL, "no shard of run '%s' can be reduced: %s", ret_shards->run, count ? work.why[0] : "there is none");

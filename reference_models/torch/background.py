@@ -39,13 +39,19 @@ def _slices(share, unit):
 class _Worker(threading.Thread):
     def __init__(self, name, share, unit):
         super().__init__(name=name, daemon=True)
-        self._share, self._unit = share, unit
+        self._share, self._unit, self._ended = share, unit, threading.Event()
         self.start()
+        atexit.register(self._end)  # PyTorch 1.13 aborts where its threads outlive the interpreter
 
     def run(self):
         name_thread(self.name)
         for _ in _slices(self._share, self._unit):
-            pass
+            if self._ended.is_set():
+                return
+
+    def _end(self):
+        self._ended.set()
+        self.join()
 
 
 class _Log:

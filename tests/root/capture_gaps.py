@@ -43,14 +43,15 @@ def overlaps(gaps):
 
 
 def without_loops():
-    """As on a kernel that has no bpf_loop: its verifier takes the same programs."""
+    """As on a kernel that has no bpf_loop: its verifier takes all but what walks user stacks, and that is said."""
     lacks = []
     for options in ([], ["-o"]):
         with Subject("pipe") as subject, Capture(subject.pid, options=options) as capture:
             capture.wait(lambda r: is_gap(r, subject.pid, "pipe_read") and r["waker"]["tid"] == subject.id, "a gap in the pipe")
             capture.stop()
             lacks.append(sorted(r["text"] for r in map(json.loads, iter(capture.line, None)) if r["kind"] == "missing"))
-    check(lacks[0] == lacks[1], "with and without:", *lacks)
+    more = [text for text in lacks[1] if text not in lacks[0]]
+    check(all(text.startswith("stacks: the kernel refused") for text in more), "with and without:", *lacks)
 
 
 def untold_switches():
@@ -63,12 +64,13 @@ def untold_switches():
             check(gap["syscall_nr"] == 0, "read is system call 0, not", gap["syscall_nr"])
             check(any("write" in frame for frame in gap["wakers"]), "the waker's stack:", gap["wakers"])
         records, counts = capture.stop()
+        told = others = 0
         for tid in (subject.pid, subject.id):
             gaps = [r for r in records if is_gap(r, tid)]
             check(len(gaps) > 20 and not overlaps(gaps), "one wait twice", tid, len(gaps), overlaps(gaps)[:3])
-            told = [length(gap) for gap in gaps if not gap["flags"] & NO_IN]
-            others = [length(gap) for gap in gaps if gap["flags"] & NO_IN]
-            check(told and others, tid, len(told), len(others))
+            told += sum(not gap["flags"] & NO_IN for gap in gaps)
+            others += sum(gap["flags"] & NO_IN != 0 for gap in gaps)
+        check(told and others, told, others) # of which thread the third switch is depends on who else runs
         check(counts["gap"]["dropped"] == 0, counts["gap"])
 
 
