@@ -49,12 +49,10 @@ static const char *const merge_usage[] = {"merge DIR [--job NAME] [--restart N] 
 
 static const char *const merge_examples[] = {
     "upgate merge /shared/run -o run.db; upgate stalls run.db", "which rank was late, on which node, and why",
-    "upgate merge /shared/run --job 4711.0 -o run.db", "one of several jobs that share a directory",
-    "upgate merge /shared/run --restart 0 -o before.db", "what was before an elastic restart",
+    "upgate merge /shared/run --job 4711.0 --restart 0 -o before.db", "one of several jobs, before its elastic restart",
     "srun -n \"$SLURM_JOB_NUM_NODES\" --ntasks-per-node 1 upgate merge /local/run --part -o /shared/run",
     "each node its own ranks, then all of them",
-    "upgate merge --reduced /local/run --part -o /shared/run && upgate merge --reduced /shared/run/4711.0/*.reduced -o run.reduced",
-    "the same in at most 1,000 bytes for each rank and window of steps",
+    "upgate merge --reduced /shared/run -o run.reduced", "at most 1,000 bytes of each rank and window of steps",
     "upgate merge --reduced run.reduced", "the ranks of a reduced file: steps, waits, who is late",
     "upgate merge /shared/run --format json | jq '.stragglers[] | {rank, node, what}'", "for a script", NULL};
 
