@@ -44,7 +44,8 @@ static void facts_host(struct store *store, json_t *facts)
         store_get_text(store,
                        "SELECT json_extract(host, '$.cpu_model') || ', ' || json_extract(host, "
                        "'$.cpu_count') || "
-                       "' CPUs, of them used ' || json_extract(host, '$.cpus_used') || ', ' || "
+                       "' CPUs, ' || CASE WHEN json_extract(host, '$.cpus_used') <> '' THEN 'of them used ' || json_extract(host, '$.cpus_used') || ', ' "
+                       "ELSE '' END || "
                        "printf('%.1f GB', json_extract(host, '$.memory_bytes') / 1e9) FROM run "
                        "WHERE json_valid(host)",
                        ""));

@@ -79,18 +79,32 @@ static double what_if_run(const struct what_if_asked *asked, const int64_t *dura
     return (double)(end - asked->steps->begins[0]) / (double)asked->steps->count;
 }
 
+// Is each late rank one of several that do the same? Who is alone in its stage has nobody to be like.
+static bool what_if_alike(const struct replay_job *job, const bool *late)
+{
+    bool alike = true;
+    for (size_t i = 0; i < job->rank_count && job->stage_of; i++) {
+        bool others = !late[i];
+        for (size_t k = 0; k < job->rank_count && !others; k++)
+            others = !late[k] && job->stage_of[k] == job->stage_of[i];
+        alike &= others;
+    }
+    return alike;
+}
+
 static void what_if_ask(const struct what_if_asked *asked, const struct ranks *ranks, const struct late_ranks *stragglers, struct stall_what_if *ret)
 {
     bool *late = xcalloc(ranks->row_count + 1, sizeof *late);
     for (size_t i = 0; i < stragglers->count; i++)
         late[stragglers->list[i].row] = true;
-    if (stragglers->count && stragglers->count < ranks->row_count) {
+    if (stragglers->count && stragglers->count < ranks->row_count && what_if_alike(&asked->graph->job, late)) {
         replay_if_without(asked->replay, late, asked->durations);
         ret->without_stragglers_ns = what_if_run(asked, asked->durations);
         ret->stragglers = stragglers->count;
         ret->straggler = ranks->rows[stragglers->list[0].row].rank;
     }
-    if (!ranks->messages || asked->graph->job.stage_of) { // else nobody knows which of their work is the same
+    const struct replay_job *job = &asked->graph->job;
+    if (!ranks->messages || (job->stage_of && job->stage_count < job->rank_count)) { // else it is not known which of their work is the same, or none is
         replay_if_even(asked->replay, asked->durations);
         ret->even_ns = what_if_run(asked, asked->durations);
     }

@@ -112,7 +112,7 @@ UP.parts.stalls = (workload, parent, id) => {
                     UP.clean(stall.watched).trim() ? UP.el("p", {class: "muted"}, UP.clean(stall.watched).slice(0, 400)) : "");
         const whatIf = UP.list(stall.what_if).slice(0, 8).map(text => UP.clean(text).slice(0, 400));
         if (whatIf.length)
-            into.append(UP.el("p", {text: whatIf[0]}), whatIf.length > 1 ? UP.el("ul", {}, whatIf.slice(1).map(text => UP.el("li", {text}))) : "");
+            into.append(UP.el("p", {text: whatIf[0]}), whatIf.length > 1 ? UP.el("ul", {class: "what-if"}, whatIf.slice(1).map(text => UP.el("li", {text}))) : "");
         UP.heat.show(into, stall.heat);
         const scale = d3.max(UP.list(stall.items), item => UP.num(UP.object(item).total_ns) || 0) || 1;
         if (!UP.list(stall.items).length)
