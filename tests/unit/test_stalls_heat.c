@@ -7,45 +7,12 @@
 
 #include "common/strings.h"
 #include "reports/analyse/stalls/ranks/ranks.h"
-#include "tests/unit/stall_story.h"
-
-enum { RANKS = 4, STEP_MS = 20 };
-
-struct job {
-    struct story story;
-    int64_t main[RANKS];
-    int count;
-    unsigned seed;
-};
-
-static void job_open(struct job *job, int count)
-{
-    *job = (struct job){.count = count, .seed = 7};
-    story_open_quiet(&job->story);
-    for (int i = 0; i < count; i++) {
-        job->main[i] = story_leader(&job->story, story_process(&job->story, "target", 2000 + i, 1000, "python3", "python3 ddp.py"));
-        story_total(&job->story, job->main[i], STORY_WINDOW_MS * 0.8);
-        story_rank(&job->story, 2000 + i, i, count);
-    }
-}
-
-static double job_random(struct job *job) // 0 to 1
-{
-    job->seed = job->seed * 1103515245 + 12345;
-    return (double)(job->seed >> 16 & 0x7fff) / 0x8000;
-}
-
-static void job_wait(struct job *job, int rank, double begin, double end)
-{
-    story_gap(&job->story, (struct story_gap){.thread = job->main[rank], .out = begin, .waking = end, .in = end + 0.02, .state = 1,
-                                              .kernel = STORY_FUTEX_WAIT, .python = "backward@/x/tensor.py:5;main@/x/ddp.py:31",
-                                              .user = "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait"});
-}
+#include "tests/unit/stall_job.h"
 
 // The ranks work for 10 ms, one of them `more` longer in a function of its own, and wait for the last one. noise: each as much longer as comes.
-static void job_step(struct job *job, double at, int late, double more, double noise)
+static void heat_step(struct job *job, double at, int late, double more, double noise)
 {
-    double work[RANKS] = {0}, last = 0;
+    double work[RANKS_MOST] = {0}, last = 0;
     for (int i = 0; i < job->count; i++) {
         work[i] = 10 + noise * job_random(job) + (i == late ? more : 0);
         last = work[i] > last ? work[i] : last;
@@ -62,11 +29,11 @@ static void job_step(struct job *job, double at, int late, double more, double n
 }
 
 // Steps until the window is full. Rank `late` is by `more` ms in those that begin in [from, to).
-static void job_run(struct job *job, int late, double more, double from, double to, double noise)
+static void heat_run(struct job *job, int late, double more, double from, double to, double noise)
 {
     for (double at = 0; at < STORY_WINDOW_MS - STEP_MS;) {
         bool now = at >= from && at < to;
-        job_step(job, at, now ? late : -1, more, noise);
+        heat_step(job, at, now ? late : -1, more, noise);
         at += STEP_MS + (now && more > 5 ? more : 0);
     }
 }
@@ -87,8 +54,8 @@ static void check_heat(const struct stall_heat *heat)
 TEST(a_rank_that_is_late_all_the_time)
 {
     struct job job;
-    job_open(&job, 4);
-    job_run(&job, 1, 4, 0, STORY_WINDOW_MS, 0);
+    job_open(&job, 4, 4);
+    heat_run(&job, 1, 4, 0, STORY_WINDOW_MS, 0);
     const struct stall_heat *heat = &story_analyse(&job.story)->heat;
     CHECK(story_find(&job.story, "straggler") != NULL);
     CHECK_INT(heat->blocks, LATE_BLOCKS);
@@ -112,8 +79,8 @@ TEST(a_rank_that_is_late_all_the_time)
 TEST(a_rank_that_is_late_in_a_part_of_the_time)
 {
     struct job job;
-    job_open(&job, 4);
-    job_run(&job, 2, 4, 5000, STORY_WINDOW_MS, 0); // since the second half
+    job_open(&job, 4, 4);
+    heat_run(&job, 2, 4, 5000, STORY_WINDOW_MS, 0); // since the second half
     const struct stall_heat *heat = &story_analyse(&job.story)->heat;
     CHECK(story_find(&job.story, "straggler") != NULL);
     CHECK_INT(heat->worst.rank, 2);
@@ -127,8 +94,8 @@ TEST(a_rank_that_is_late_in_a_part_of_the_time)
 TEST(one_long_wait_for_one_rank)
 {
     struct job job;
-    job_open(&job, 4);
-    job_run(&job, 2, 200, 3000, 3010, 0);
+    job_open(&job, 4, 4);
+    heat_run(&job, 2, 200, 3000, 3010, 0);
     const struct stall_heat *heat = &story_analyse(&job.story)->heat;
     CHECK(story_find(&job.story, "straggler") == NULL);
     CHECK_INT(heat->blocks, LATE_BLOCKS);
@@ -137,8 +104,8 @@ TEST(one_long_wait_for_one_rank)
     CHECK_DBL(heat->worst.shares[7], 200 / 416.7, 0.01);
     check_heat(heat);
     story_close(&job.story);
-    job_open(&job, 4); // below 1 % of the window it is not worth a look
-    job_run(&job, 2, 80, 3000, 3010, 0);
+    job_open(&job, 4, 4); // below 1 % of the window it is not worth a look
+    heat_run(&job, 2, 80, 3000, 3010, 0);
     CHECK_INT(story_analyse(&job.story)->heat.blocks, 0);
     story_close(&job.story);
 }
@@ -147,12 +114,12 @@ TEST(one_long_wait_for_one_rank)
 TEST(one_long_turn_of_a_passer_by)
 {
     struct job job;
-    job_open(&job, 4);
+    job_open(&job, 4, 4);
     int64_t other = story_other(&job.story, 5000, "cc1", "cc1 -O2");
     for (int i = 0; i < 450; i++) {
         bool taken = i == 150;
         double at = STEP_MS * i + (i > 150 ? 200 : 0);
-        job_step(&job, at, -1, 0, 0);
+        heat_step(&job, at, -1, 0, 0);
         for (int rank = 0; rank < 4 && taken; rank++)
             if (rank != 2)
                 job_wait(&job, rank, at + 10, at + 210.5);
@@ -169,14 +136,14 @@ TEST(nothing_is_shown_where_nobody_is_late)
 {
     for (int count = 1; count <= 4; count++) {
         struct job job;
-        job_open(&job, count); // nobody waits; or there is one
-        job_run(&job, 0, 4, 0, count == 1 ? STORY_WINDOW_MS : 0, 0);
+        job_open(&job, count, count); // nobody waits; or there is one
+        heat_run(&job, 0, 4, 0, count == 1 ? STORY_WINDOW_MS : 0, 0);
         CHECK_INT(story_analyse(&job.story)->heat.blocks, 0);
         story_close(&job.story);
         for (unsigned seed = 1; seed <= 2; seed++) { // each is late now and then
-            job_open(&job, count);
+            job_open(&job, count, count);
             job.seed = seed * 7919;
-            job_run(&job, -1, 0, 0, 0, 6);
+            heat_run(&job, -1, 0, 0, 0, 6);
             CHECK_INT(story_analyse(&job.story)->heat.blocks, 0);
             story_close(&job.story);
         }
@@ -201,8 +168,8 @@ TEST(stores_that_make_no_sense)
         struct job job;
         struct stalls *stalls = NULL;
         struct error err = {0};
-        job_open(&job, 4);
-        job_run(&job, 1, 4, 0, 2000, 0);
+        job_open(&job, 4, 4);
+        heat_run(&job, 1, 4, 0, 2000, 0);
         for (size_t k = 0; k < 2 && damage[i][k]; k++)
             story_sql(&job.story, damage[i][k]);
         if (!stalls_analyse(job.story.store, NULL, &stalls, &err)) // or it says what is wrong
