@@ -173,8 +173,9 @@ TEST(what_a_gpu_works_on_meanwhile_is_not_lost)
 
 // ---- a GPU that waits while its host has nothing more for it loses nothing ----
 
-enum { AHEAD_COPY = 10, AHEAD_KERNEL };            // rows of gpu_work
-enum { SYNC_NONE, SYNC_STREAM, SYNC_COPY, SYNC_QUEUE }; // what the host waits in
+enum { AHEAD_COPY = 10, AHEAD_KERNEL, AHEAD_FED }; // rows of gpu_work
+// What the host of rank 0 waits in. FEEDER: a thread of it that copies only. STARVED: its GPU waits for its host in between.
+enum ahead { AHEAD_NOT, AHEAD_SYNC, AHEAD_IN_COPY, AHEAD_QUEUE, AHEAD_LAUNCH, AHEAD_FEEDER, AHEAD_STARVED };
 
 static void job_called(struct job *job, int64_t work, double called, double returned, double at, double ms)
 {
@@ -192,50 +193,95 @@ static void job_communicates(struct job *job, int rank, int sequence, double cal
                          "iiiiii", job->process[rank], story_ns(called), story_ns(begin), story_ns(end), (int64_t)rank, (int64_t)sequence), 0);
 }
 
-// Rank 0 comes to each collective 4 ms before rank 1, and its host waits `ms` of that for its GPU, in this way.
-static void job_ahead(struct job *job, int sync, double ms)
+static void job_syncs(struct job *job, int rank, int64_t thread, double end, double ms)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_sync (start_ns, dur_ns, process_id, thread_id, kind, correlation) VALUES (?, ?, ?, ?, 3, 1)",
+                         "iiii", story_ns(end - ms), (int64_t)(ms * 1e6), job->process[rank], thread), 0);
+}
+
+// Rank 0 comes to each collective 4 ms before rank 1, at 9 ms of a step of 20, and its host waits `ms` for its GPU, in this way.
+static void job_ahead(struct job *job, enum ahead ahead, double ms)
 {
     struct error err = {0};
     job_open(job, 2, 2);
     job_gpus(job);
-    story_sql(&job->story, "INSERT INTO gpu_work (id, kind, stream_id) VALUES (10, 17, 1), (11, 0, 1)");
-    CHECK_INT(store_exec(job->story.store, &err, "UPDATE gpu_work SET thread_id = CASE stream_id WHEN 1 THEN ? ELSE ? END", "ii", job->main[0], job->main[1]), 0);
+    int64_t feeder = story_thread(&job->story, job->process[0], 2100, "loader");
+    story_sql(&job->story, "INSERT INTO gpu_work (id, kind, stream_id) VALUES (10, 17, 1), (11, 0, 1), (12, 17, 1)");
+    CHECK_INT(store_exec(job->story.store, &err, "UPDATE gpu_work SET thread_id = CASE WHEN id = 12 THEN ? WHEN stream_id = 1 THEN ? ELSE ? END", "iii", feeder,
+                         job->main[0], job->main[1]), 0);
     for (int rank = 0; rank < 2; rank++) // else it would not be known whether their hosts wait
-        CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_sync (start_ns, dur_ns, process_id, kind, correlation) VALUES (?, 10, ?, 3, 1)", "ii",
-                             story_ns(1), job->process[rank]), 0);
+        job_syncs(job, rank, job->main[rank], 1, 1e-5);
     for (int i = 0; i < STEPS; i++) {
         double at = STEP_MS * i, end = at + 13.2;
         for (int rank = 0; rank < 2; rank++) {
             job_called(job, 2 * rank + 1, at + 4 * rank, at + 4 * rank + 0.01, at + 4 * rank + 0.02, 2);
             job_communicates(job, rank, i, at + 8 + 4 * rank, at + 9 + 4 * rank, end);
         }
-        if (sync == SYNC_STREAM)
-            CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_sync (start_ns, dur_ns, process_id, thread_id, kind, correlation) VALUES (?, ?, ?, ?, 3, 1)",
-                                 "iiii", story_ns(end + 0.1 - ms), (int64_t)(ms * 1e6), job->process[0], job->main[0]), 0);
-        if (sync == SYNC_COPY)
-            job_called(job, AHEAD_COPY, end + 0.1 - ms, end + 0.1, end, 0.05);
-        for (int k = 0; sync == SYNC_QUEUE && k < 40; k++) // of each the call waits for the one of 1,021 before; 10 us of it it takes anyway
+        if (ahead == AHEAD_STARVED) // then comes what it waits for: it began late anyway
+            job_called(job, AHEAD_KERNEL, end + 0.4, end + 0.41, end + 0.5, 0.1);
+        if (ahead == AHEAD_SYNC || ahead == AHEAD_STARVED)
+            job_syncs(job, 0, job->main[0], end + (ahead == AHEAD_STARVED ? 6.8 : 0.1), ms);
+        if (ahead == AHEAD_FEEDER)
+            job_syncs(job, 0, feeder, end + 0.1, ms);
+        if (ahead == AHEAD_IN_COPY)
+            job_called(job, AHEAD_COPY, end + 0.1 - ms, end + 0.2, end + 0.1, 0.05);
+        if (ahead == AHEAD_LAUNCH) // CUDA_LAUNCH_BLOCKING
+            job_called(job, AHEAD_KERNEL, end + 0.1 - ms, end + 0.2, end + 0.05, 0.05);
+        if (ahead == AHEAD_FEEDER)
+            job_called(job, AHEAD_FED, end + 0.1, end + 0.11, end + 0.12, 0.01);
+        for (int k = 0; ahead == AHEAD_QUEUE && k < 40; k++) // of each the call waits for the one of 1,021 before; 10 us of it it takes anyway
             job_called(job, AHEAD_KERNEL, end + 0.1 - 26 * STEP_MS + k * ms / 40, end + 0.1 - 26 * STEP_MS + (k + 1) * ms / 40, end + 0.01 + 0.05 * k, 0.05);
     }
 }
 
+// late_ms 0: nobody is late.
+static void check_ahead(struct job *job, double late_ms)
+{
+    story_analyse(&job->story);
+    const struct stall *late = story_find(&job->story, "straggler");
+    CHECK_INT(late != NULL, late_ms > 0);
+    if (late) {
+        CHECK_INT(late->rank, 1);
+        CHECK_DBL((double)late->late_ns, late_ms * 1e6, 0.15e6);
+    }
+    story_close(&job->story);
+}
+
 TEST(a_rank_that_is_always_behind_by_as_much_holds_nobody_up)
 {
-    static const struct ahead {
-        int sync;
+    static const struct {
+        enum ahead ahead;
         double ms, late_ms;
-    } cases[] = {{SYNC_NONE, 0, 0},     {SYNC_STREAM, 6, 4}, {SYNC_STREAM, 2, 2}, {SYNC_STREAM, 0.05, 0},
-                 {SYNC_COPY, 6, 4},     {SYNC_COPY, 0.05, 0}, {SYNC_QUEUE, 3, 2.6},    {SYNC_QUEUE, 0.05, 0}};
+    } cases[] = {{AHEAD_NOT, 0, 0},      {AHEAD_SYNC, 6, 4},       {AHEAD_SYNC, 2, 2},   {AHEAD_SYNC, 0.05, 0},    {AHEAD_IN_COPY, 6, 4}, {AHEAD_IN_COPY, 0.05, 0},
+                 {AHEAD_QUEUE, 3, 2.6}, {AHEAD_QUEUE, 0.05, 0}, {AHEAD_LAUNCH, 6, 4}, {AHEAD_FEEDER, 6, 0}, {AHEAD_STARVED, 6, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct job job;
-        job_ahead(&job, cases[i].sync, cases[i].ms);
-        story_analyse(&job.story);
-        const struct stall *late = story_find(&job.story, "straggler");
-        CHECK_INT(late != NULL, cases[i].late_ms > 0);
-        if (late) {
-            CHECK_INT(late->rank, 1);
-            CHECK_DBL((double)late->late_ns, cases[i].late_ms * 1e6, 0.15e6);
-        }
-        story_close(&job.story);
+        job_ahead(&job, cases[i].ahead, cases[i].ms);
+        check_ahead(&job, cases[i].late_ms);
     }
+}
+
+// What is hidden of one rank would be held against the other.
+TEST(where_it_is_not_known_whether_hosts_wait_all_waits_count)
+{
+    static const char *const unknown[] = {"DELETE FROM gpu_sync WHERE process_id = (SELECT min(process_id) FROM nccl_op)",
+                                          "UPDATE gpu_op SET call_ns = NULL WHERE work_id = 3"};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+        struct job job;
+        job_ahead(&job, AHEAD_NOT, 0);
+        story_sql(&job.story, unknown[i]);
+        check_ahead(&job, 4);
+    }
+}
+
+TEST(calls_are_compared_where_nccl_told_no_kernels)
+{
+    struct job job;
+    job_ahead(&job, AHEAD_SYNC, 2);
+    story_sql(&job.story, "UPDATE nccl_op SET kernel_start_ns = NULL, kernel_end_ns = NULL");
+    check_ahead(&job, 2);
+    job_ahead(&job, AHEAD_NOT, 0);
+    story_sql(&job.story, "UPDATE nccl_op SET kernel_start_ns = NULL, kernel_end_ns = NULL WHERE rowid % 150 > 0");
+    check_ahead(&job, 0);
 }

@@ -61,18 +61,28 @@ struct busy_find {
     size_t stream_count;
 };
 
+struct busy_op { // on a GPU, as a row of the store has it
+    int64_t begin, end, stream, correlation;
+    int64_t kernel; // 0: none
+    const char *name;
+    bool copies, communicates;
+    bool called; // when it was is known:
+    int64_t ahead, call_ns; // how long before its begin, and how long that took
+    int64_t thread; // that called; 0: not known
+    uint32_t process;
+};
+
 // ---- what there is ----
 
-static void busy_add_kernel(struct trace *trace, struct map *map, uint32_t process, sqlite3_stmt *stmt, int64_t ns)
+static void busy_add_kernel(struct trace *trace, struct map *map, const struct busy_op *op)
 {
-    uint32_t *at = map_put(map, (uint64_t)process << 32 | (uint32_t)sqlite3_column_int64(stmt, 3));
+    uint32_t *at = map_put(map, (uint64_t)op->process << 32 | (uint32_t)op->kernel);
     if (*at == MAP_NONE) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 4);
         *at = (uint32_t)trace->kernel_count;
         vector_push(trace->kernels, trace->kernel_count,
-                    ((struct trace_kernel){.name = arena_copy(trace->arena, name ? name : "?"), .process = process}));
+                    ((struct trace_kernel){.name = arena_copy(trace->arena, op->name ? op->name : "?"), .process = op->process}));
     }
-    int64_t *sum = &trace->kernels[*at].ns;
+    int64_t ns = op->end - op->begin, *sum = &trace->kernels[*at].ns;
     *sum += ns < TRACE_SUM_END - *sum ? ns : TRACE_SUM_END - *sum; // of a damaged store
 }
 
@@ -82,10 +92,10 @@ static void busy_put_block(struct busy_host *host, int64_t begin, int64_t end, i
         vector_push(host->blocks, host->block_count, ((struct busy_block){begin, end, thread}));
 }
 
-// When the operation before which this one's call had to wait for a place in its stream ended; 0: there is none.
-static int64_t busy_queue(struct busy_find *find, int64_t id, int64_t correlation, int64_t end)
+// When the operation that had to end before there was a place for this one in its stream did; 0: there is none.
+static int64_t busy_queue(struct busy_find *find, const struct busy_op *op)
 {
-    uint32_t *at = map_put(&find->streams, (uint64_t)id);
+    uint32_t *at = map_put(&find->streams, (uint64_t)op->stream);
     if (*at == MAP_NONE && find->stream_count < BUSY_STREAMS_MAX) {
         *at = (uint32_t)find->stream_count;
         vector_push(find->list, find->stream_count, xcalloc(1, sizeof **find->list));
@@ -93,44 +103,42 @@ static int64_t busy_queue(struct busy_find *find, int64_t id, int64_t correlatio
     if (*at == MAP_NONE)
         return 0;
     struct busy_stream *stream = find->list[*at];
-    bool again = stream->count && stream->correlation == correlation;
+    bool again = stream->count && stream->correlation == op->correlation;
     int64_t *place = &stream->ends[(stream->count - again) % BUSY_QUEUE], before = again ? 0 : *place;
     stream->count += !again;
-    stream->correlation = correlation;
-    *place = end;
+    stream->correlation = op->correlation;
+    *place = op->end;
     return before;
 }
 
-// Did the host wait in the call? For a place in the queue, for what is before a copy, or, as the environment can ask for, for the end of a kernel.
-static void busy_call(struct busy_find *find, struct busy_host *host, sqlite3_stmt *stmt, int64_t begin, int64_t end)
+// Did the host wait in the call? For a place in the queue, for what is before a copy, or, with CUDA_LAUNCH_BLOCKING, for the end of a kernel.
+static void busy_call(struct busy_find *find, const struct busy_op *op)
 {
-    int64_t called, returned, thread = sqlite3_column_int64(stmt, 9), before;
-    bool copies = sqlite3_column_int(stmt, 7) != 0;
-    before = busy_queue(find, sqlite3_column_int64(stmt, 10), sqlite3_column_int64(stmt, 11), end);
+    struct busy_host *host = &find->hosts[op->process];
+    int64_t before = busy_queue(find, op), called = op->begin - op->ahead, returned = called + op->call_ns;
     host->ops++;
-    if (sqlite3_column_type(stmt, 5) == SQLITE_NULL || __builtin_sub_overflow(begin, sqlite3_column_int64(stmt, 5), &called) ||
-        __builtin_add_overflow(called, sqlite3_column_int64(stmt, 6), &returned))
+    if (!op->called)
         return;
     host->called++;
-    if (!copies && thread) {
-        uint32_t *launches = map_put(&find->launches, (uint64_t)thread);
+    if (!op->copies && op->thread) {
+        uint32_t *launches = map_put(&find->launches, (uint64_t)op->thread);
         *launches = *launches == MAP_NONE ? 1 : *launches + 1;
         host->launches++;
     }
     if (before > called)
-        busy_put_block(host, called + BUSY_CALL_NS, returned, thread);
-    else if (copies ? returned > begin : returned >= end)
-        busy_put_block(host, called, copies ? begin : end, thread);
+        busy_put_block(host, called + BUSY_CALL_NS, returned, op->thread);
+    else if (op->copies ? returned > op->begin : returned >= op->end)
+        busy_put_block(host, called, op->copies ? op->begin : op->end, op->thread);
 }
 
-static void busy_add(struct busy_host *host, struct trace_busy *busy, sqlite3_stmt *stmt, int64_t begin, int64_t end)
+static void busy_add(struct busy_host *host, struct trace_busy *busy, const struct busy_op *op)
 {
     struct trace_window *last = busy->count ? &busy->spans[busy->count - 1] : NULL;
-    if (last && begin - BUSY_JOIN_NS <= last->end && begin >= last->begin) {
-        last->end = end > last->end ? end : last->end;
-    } else if (!last || begin > last->end) { // rows are in order, but for few that came late: those are left out
-        vector_push(busy->spans, busy->count, ((struct trace_window){begin, end}));
-        vector_push(host->ahead, host->ahead_count, sqlite3_column_type(stmt, 5) == SQLITE_NULL ? INT64_MAX : sqlite3_column_int64(stmt, 5));
+    if (last && op->begin - BUSY_JOIN_NS <= last->end && op->begin >= last->begin) {
+        last->end = op->end > last->end ? op->end : last->end;
+    } else if (!last || op->begin > last->end) { // rows are in order, but for few that came late: those are left out
+        vector_push(busy->spans, busy->count, ((struct trace_window){op->begin, op->end}));
+        vector_push(host->ahead, host->ahead_count, op->called ? op->ahead : INT64_MAX);
     }
 }
 
@@ -148,16 +156,21 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
     struct map kernels = {0};
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
-        int64_t begin = sqlite3_column_int64(stmt, 1), ns = sqlite3_column_int64(stmt, 2), end;
-        if (process == TRACE_NONE || begin < 0 || ns <= 0 || __builtin_add_overflow(begin, ns, &end))
+        struct busy_op op = {.process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0)), .begin = sqlite3_column_int64(stmt, 1),
+                             .kernel = sqlite3_column_int64(stmt, 3), .name = (const char *)sqlite3_column_text(stmt, 4),
+                             .called = sqlite3_column_type(stmt, 5) != SQLITE_NULL, .ahead = sqlite3_column_int64(stmt, 5),
+                             .call_ns = sqlite3_column_int64(stmt, 6), .copies = sqlite3_column_int(stmt, 7) != 0,
+                             .communicates = sqlite3_column_int(stmt, 8) != 0, .thread = sqlite3_column_int64(stmt, 9),
+                             .stream = sqlite3_column_int64(stmt, 10), .correlation = sqlite3_column_int64(stmt, 11)};
+        op.end = op.begin + sqlite3_column_int64(stmt, 2);
+        if (op.process == TRACE_NONE || op.begin < 0 || op.end <= op.begin)
             continue;
-        busy_call(find, &find->hosts[process], stmt, begin, end);
-        if (sqlite3_column_int(stmt, 8))
+        busy_call(find, &op);
+        if (op.communicates)
             continue;
-        if (sqlite3_column_int64(stmt, 3))
-            busy_add_kernel(trace, &kernels, process, stmt, ns);
-        busy_add(&find->hosts[process], &trace->busy[process], stmt, begin, end);
+        if (op.kernel)
+            busy_add_kernel(trace, &kernels, &op);
+        busy_add(&find->hosts[op.process], &trace->busy[op.process], &op);
     }
     map_free(&kernels);
     return rc;
@@ -171,11 +184,11 @@ static int busy_load_syncs(struct busy_find *find, struct store *store, const st
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
-        int64_t begin = sqlite3_column_int64(stmt, 1), end;
-        if (process == TRACE_NONE || __builtin_add_overflow(begin, sqlite3_column_int64(stmt, 2), &end))
+        int64_t begin = sqlite3_column_int64(stmt, 1);
+        if (process == TRACE_NONE)
             continue;
         find->hosts[process].syncs++;
-        busy_put_block(&find->hosts[process], begin, end, sqlite3_column_int64(stmt, 3));
+        busy_put_block(&find->hosts[process], begin, begin + sqlite3_column_int64(stmt, 2), sqlite3_column_int64(stmt, 3));
     }
     return rc;
 }
