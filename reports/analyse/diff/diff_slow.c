@@ -388,24 +388,27 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
     struct diff_launch_part *parts = arena_alloc(slow->job.arena, workload->contribution_count + 1, sizeof *parts);
     double total = told->b_ns - told->a_ns, sums[2];
     size_t count = 0;
-    bool explains = false; // one of them; the others take of it: told, too, for shares are of what is left
     for (size_t i = 0; i < workload->contribution_count; i++) {
         const struct diff_contribution *of = &workload->contributions[i];
         slow_values(slow, of->groups, of->group_count, scratch, sums);
         double delta = sums[1] - sums[0];
         if (fabs(delta) < slow_part_min * fabs(total) || !diff_launches_apart(scratch, slow->pair_count, delta, false))
             continue;
-        explains |= delta * total > 0;
         parts[count] = (struct diff_launch_part){.contribution = *of};
         slow_part_fill(slow, sums, scratch, &parts[count++]);
     }
     qsort(parts, count, sizeof *parts, diff_launch_part_compare);
     told->parts = parts;
-    told->part_count = !explains ? 0 : count < SLOW_PARTS_MAX ? count : SLOW_PARTS_MAX;
+    told->part_count = count < SLOW_PARTS_MAX ? count : SLOW_PARTS_MAX;
+    for (size_t i = 0; i < told->part_count; i++) // those that take of it, too: shares are of what is left
+        told->told_ns += parts[i].contribution.delta_ns;
+    if (told->told_ns * total <= 0) { // together they do not explain it
+        told->part_count = 0;
+        told->told_ns = 0;
+    }
     for (size_t i = 0; i < told->part_count; i++) {
         struct diff_contribution *made = &parts[i].contribution;
         made->rank = (int)i + 1;
-        told->told_ns += made->delta_ns;
         if (!made->suspect_count)
             diff_suspects(&slow->job, made, slow->groups);
     }
