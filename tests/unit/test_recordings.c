@@ -190,7 +190,7 @@ TEST(the_typical_and_the_slowest_rank)
     CHECK_INT(b->count, 4);
     CHECK(!b->told && b->lo_ns <= 0);
     CHECK(!a->late && !b->late);
-    check_shown(diff, "Of the 4 ranks of the baseline rank 1 is the typical one, ", true);
+    check_shown(diff, "Of the 4 ranks of the baseline that made enough steps rank 1 is the typical one, ", true);
     check_shown(diff, "and rank 2 the slowest, ", true);
     check_shown(diff, ", which is not told apart in the same steps.", true);
     check_shown(diff, "A step of the typical rank: ", true);

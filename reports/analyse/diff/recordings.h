@@ -35,7 +35,7 @@ struct recordings_rank {
 
 // Of a job: the rank whose step is the middle one of all, and the one whose step is the longest.
 struct recordings_ranks {
-    size_t count; // that made steps; below 2 nothing is said of them
+    size_t count; // that made enough steps; below 2 nothing is said of them
     struct recordings_rank typical, slowest;
     double more_ns, lo_ns, hi_ns; // by which the slowest takes longer in the same steps, at 99 % for all ranks together; NAN: not tested
     bool told;                    // the interval lies above 0

@@ -9,7 +9,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/distribution.h"
+#include "reports/analyse/mean_interval.h"
 #include "reports/analyse/quantile.h"
 
 static const int64_t ranks_second_ns = 1000000000;
@@ -94,14 +94,12 @@ static void ranks_compare(const struct recordings_window *window, const struct r
 {
     double *more = xcalloc((size_t)window->slices, sizeof *more);
     size_t seconds = ranks_more(window, typical, slowest, more);
-    double error = quantile_sd(more, seconds) / sqrt((double)seconds);
-    ranks->more_ns = quantile_mean(more, seconds);
-    if (seconds >= (size_t)window->least && error > 0) {
-        // The slowest one is the worst of all others.
-        double alpha = window->alpha / (double)(ranks->count - 1);
-        double half = distribution_t_quantile(1 - alpha / 2, (double)(seconds - 1)) * error;
-        ranks->lo_ns = ranks->more_ns - half;
-        ranks->hi_ns = ranks->more_ns + half;
+    // The slowest one is the worst of all others.
+    struct interval of = mean_interval(more, (int)seconds, window->alpha / 2 / (double)(ranks->count - 1));
+    ranks->more_ns = of.estimate;
+    if (seconds >= (size_t)window->least && of.has_bounds && of.upper > of.lower) {
+        ranks->lo_ns = of.lower;
+        ranks->hi_ns = of.upper;
         ranks->told = ranks->lo_ns > 0;
     }
     free(more);
