@@ -192,7 +192,7 @@ def flame(rng, ident, title, nodes):
 
 def heat():
     """Ranks by time: rank 1 of 4 is late in the last third."""
-    return {"text": "Ranks by time: how long the others waited for each rank, in 24 parts of 1.45 s; most for rank 1: 23.0 % of the part from 1.03 s to 1.09 s",
+    return {"text": "Ranks by time: how long the others waited for each rank, over 1.45 s in 24 parts; most for rank 1: 23.0 % of the part from 1.03 s to 1.09 s",
             "span_ns": 1_450_000_000,
             "rows": [{"label": "rank %d" % rank, "values": [210 + 10 * (part % 3) if rank == 1 and part >= 16 else 3 * rank + part % 2 for part in range(24)]}
                      for rank in range(4)]}

@@ -279,9 +279,9 @@ TEST(two_sides_with_drops_and_threads_that_waited_together)
 static struct stall_heat ranks_heat(void)
 {
     static const double even[] = {0, 0.02, 0, 0.01, 0, 0}, late[] = {0.4, 0.3, 0.2, 0, 0, 0}, more[] = {0, 0, 0.03, 0.09, 0.15, 0};
-    static struct stall_heat_row rows[] = {{.rank = 0, .pid = 4121, .host = "node-6", .of = 1, .worst = true, .shares = even},
-                                           {.rank = 1, .pid = 4122, .host = "node-7", .of = 1, .worst = true, .shares = late},
-                                           {.rank = 2, .pid = 4123, .host = "node-6", .of = 1, .worst = true, .shares = more}};
+    static struct stall_heat_row rows[] = {{.rank = 0, .pid = 4121, .host = "node-6", .of = 1, .worst = true, .shares = even, .mean = 0.005},
+                                           {.rank = 1, .pid = 4122, .host = "node-7", .of = 1, .worst = true, .shares = late, .mean = 0.15},
+                                           {.rank = 2, .pid = 4123, .host = "node-6", .of = 1, .worst = true, .shares = more, .mean = 0.045}};
     return (struct stall_heat){.blocks = 6, .begin_ns = 26000 * MS, .end_ns = 30000 * MS, .ranks = 3, .rows = rows, .row_count = 3, .worst = rows[1]};
 }
 
@@ -381,13 +381,15 @@ TEST(ranks_by_time_in_words)
     CHECK(json_is_null(item));
     json_decref(item);
     heat = ranks_heat();
-    CHECK_DBL(stalls_heat_mean(&heat, &heat.rows[1]), 0.15, 1e-9);
     check_label(&heat, 1, "rank 1 on node-7");
     heat.by_work = true;
-    check_head(&heat, "Ranks by time: how much longer each rank worked than the one in the middle, in 6 parts of 4 s; most rank 1 on node-7: 40.0 %");
+    check_head(&heat, "Ranks by time: how much longer each rank worked than the one in the middle, over 4 s in 6 parts; most rank 1 on node-7: 40.0 %");
     heat.worst = heat.rows[2];
     heat.worst_block = 5;
     check_head(&heat, "of the part from 3.33 s to 4 s");
+    heat.end_ns = heat.begin_ns + 90000000000; // a part of 15 s, as of longer recordings one of some seconds
+    check_head(&heat, "of the part from 75 s to 90 s");
+    heat.end_ns = heat.begin_ns + 4000000000;
     heat.worst = heat.rows[1];
     heat.worst_block = 0;
     heat.worst.host = heat.rows[1].host = "node-6"; // all on one: nobody needs to hear it

@@ -153,6 +153,7 @@ TEST(nothing_is_shown_where_nobody_is_late)
 TEST(stores_that_make_no_sense)
 {
     static const char *const damage[][2] = {
+        {NULL, NULL}, // none: there is a map
         {"UPDATE recording SET end_ns = begin_ns + 5", NULL},
         {"UPDATE recording SET end_ns = begin_ns + 2592000000000000", // a month, in which some waited for days
          "UPDATE gap SET waking_ns = out_ns + 200000000000000, in_ns = out_ns + 200000000000000 WHERE id % 50 = 0"},
@@ -169,13 +170,14 @@ TEST(stores_that_make_no_sense)
         struct stalls *stalls = NULL;
         struct error err = {0};
         job_open(&job, 4, 4);
-        heat_run(&job, 1, 4, 0, 2000, 0);
+        heat_run(&job, 1, 4, 0, STORY_WINDOW_MS, 0);
         for (size_t k = 0; k < 2 && damage[i][k]; k++)
             story_sql(&job.story, damage[i][k]);
         if (!stalls_analyse(job.story.store, NULL, &stalls, &err)) // or it says what is wrong
             check_heat(&stalls->heat);
         else
             CHECK(err.text[0]);
+        CHECK(i > 0 || (stalls && stalls->heat.blocks > 0));
         stalls_free(stalls);
         story_close(&job.story);
     }
@@ -257,9 +259,9 @@ TEST(of_more_a_node_has_its_median_and_its_worst_rank)
         CHECK_STR(middle->host, many->hosts[i]);
         CHECK_STR(worst->host, many->hosts[i]);
         CHECK_INT(middle->rank, 10 * i + 4);
-        CHECK_INT(worst->rank, 10 * i + 9);
+        CHECK_INT(worst->rank, i == 1 ? 17 : 10 * i + 9); // who is named has a line
     }
-    CHECK_INT(heat->worst.rank, 17); // whoever is shown
+    CHECK_INT(heat->worst.rank, 17);
     CHECK_STR(heat->worst.host, "node-1");
     many_free(many);
 }

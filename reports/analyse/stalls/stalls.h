@@ -108,6 +108,7 @@ struct stall_heat_row {
     size_t of;            // ranks of the group that it was taken from; 1: it stands for itself
     bool worst;           // of those, by all its shares; else the one in the middle
     const double *shares; // [blocks]: of each part, 0 to 1
+    double mean;          // of shares
 };
 
 struct stall_heat {

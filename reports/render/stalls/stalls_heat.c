@@ -18,6 +18,7 @@ enum {
     HEAT_LABEL_MIN = 8, // what a name is cut to at least
     HEAT_CELL = 2,      // columns of a cell where there is room
 };
+static const double heat_minute_ns = 60e9; // from here on times have tenths of minutes, and a part may be as short
 
 static const char *const heat_shades[2][HEAT_SHADES] = {
     {".", "-", "+", "*", "#"},
@@ -32,8 +33,10 @@ static double heat_most(const struct stall_heat *heat)
 // Where a part begins, behind the begin of all: "0", "3.33 s".
 static char *heat_time(const struct stall_heat *heat, size_t block)
 {
-    double length = (double)(heat->end_ns - heat->begin_ns);
-    return block ? stalls_text_time(length * (double)block / (double)heat->blocks) : xstrdup("0");
+    double at = (double)(heat->end_ns - heat->begin_ns) * (double)block / (double)heat->blocks;
+    if (!block)
+        return xstrdup("0");
+    return at < heat_minute_ns ? stalls_text_time(at) : xasprintf("%.0f s", at / 1e9);
 }
 
 static bool heat_alike(const char *host, const char *other)
@@ -61,14 +64,6 @@ char *stalls_heat_label(const struct stall_heat *heat, const struct stall_heat_r
     return label;
 }
 
-double stalls_heat_mean(const struct stall_heat *heat, const struct stall_heat_row *row)
-{
-    double sum = 0;
-    for (size_t i = 0; i < heat->blocks; i++)
-        sum += row->shares[i];
-    return sum / (double)heat->blocks;
-}
-
 char *stalls_heat_head(const struct stall_heat *heat)
 {
     if (!heat->blocks)
@@ -77,8 +72,8 @@ char *stalls_heat_head(const struct stall_heat *heat)
     char *all = heat_time(heat, heat->blocks), *from = heat_time(heat, heat->worst_block), *to = heat_time(heat, heat->worst_block + 1);
     char *name = heat_name(heat, &heat->worst), *most = stalls_text_share(heat_most(heat));
     struct strbuf out = {0};
-    strbuf_add(&out, "Ranks by time: %s, in %zu parts of %s; most %s%s: %s of the part from %s to %s",
-               heat->by_work ? "how much longer each rank worked than the one in the middle" : "how long the others waited for each rank", heat->blocks, all,
+    strbuf_add(&out, "Ranks by time: %s, over %s in %zu parts; most %s%s: %s of the part from %s to %s",
+               heat->by_work ? "how much longer each rank worked than the one in the middle" : "how long the others waited for each rank", all, heat->blocks,
                heat->by_work ? "" : "for ", name, most, from, to);
     if (heat->row_count < heat->ranks)
         strbuf_add(&out, "; of %s ranks the median and the worst one of each group are shown", numbers_count((int64_t)heat->ranks, number));
@@ -132,7 +127,7 @@ static void heat_axis(struct table *table, const struct stall_heat *heat, int la
 
 static void heat_line(struct table *table, const struct stall_heat *heat, const struct stall_heat_row *row, const char *name, int label, int cell)
 {
-    char *fit = screen_fit(name, label, table->utf8), *mean = stalls_text_share(stalls_heat_mean(heat, row));
+    char *fit = screen_fit(name, label, table->utf8), *mean = stalls_text_share(row->mean);
     screen_pad(&table->out, fit, label + HEAT_GAP, false);
     heat_cells(&table->out, heat, row, cell, table->utf8);
     screen_pad(&table->out, mean, HEAT_MEAN, true);
@@ -192,8 +187,8 @@ static size_t heat_worst_block(const struct stall_heat *heat, const struct stall
 static void heat_markdown_row(struct strbuf *out, const struct stall_heat *heat, const struct stall_heat_row *row)
 {
     size_t worst = heat_worst_block(heat, row);
-    char *label = stalls_heat_label(heat, row), *mean = stalls_text_share(stalls_heat_mean(heat, row)), *most = stalls_text_share(row->shares[worst]),
-         *from = heat_time(heat, worst);
+    char *label = stalls_heat_label(heat, row), *mean = stalls_text_share(row->mean), *most = stalls_text_share(row->shares[worst]),
+         *from = row->shares[worst] > 0 ? heat_time(heat, worst) : xstrdup("-");
     strbuf_add(out, "| ");
     markdown_text(out, label);
     strbuf_add(out, " | `");

@@ -8,11 +8,10 @@
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/text/table.h"
 
-// "Ranks by time: how long the others waited for each rank, in 24 parts of 10 s; most for rank 1: 21.3 % of the part from 3.33 s to 3.75 s";
+// "Ranks by time: how long the others waited for each rank, over 10 s in 24 parts; most for rank 1: 21.3 % of the part from 3.33 s to 3.75 s";
 // NULL: there is nothing to tell.
 char *stalls_heat_head(const struct stall_heat *heat);
 char *stalls_heat_label(const struct stall_heat *heat, const struct stall_heat_row *row); // "rank 37 on node-4, worst of 8"
-double stalls_heat_mean(const struct stall_heat *heat, const struct stall_heat_row *row); // share of all the time
 
 void stalls_heat_table(struct table *table, const struct stall_heat *heat); // where it does not fit, its head alone; nothing where there is none
 void stalls_heat_markdown(struct strbuf *out, const struct stall_heat *heat);

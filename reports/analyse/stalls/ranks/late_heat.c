@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/strings.h"
+#include "reports/analyse/quantile.h"
 #include "reports/analyse/stalls/ranks/ranks.h"
 
 enum {
@@ -24,6 +25,7 @@ struct heat {
     const struct late_ranks *stragglers;
     const char *host;
     struct stall_heat *told;
+    size_t worst; // row of the worst cell
 };
 
 static const double *heat_shares(const struct heat *heat, size_t row)
@@ -39,7 +41,7 @@ static struct stall_heat_row heat_row(const struct heat *heat, size_t index, siz
     double *shares = arena_alloc(trace->arena, LATE_BLOCKS, sizeof *shares);
     memcpy(shares, heat_shares(heat, index), LATE_BLOCKS * sizeof *shares);
     return (struct stall_heat_row){.rank = row->rank, .pid = trace->processes[row->process].tgid, .host = host ? host : heat->host, .of = of,
-                                   .worst = worst, .shares = shares};
+                                   .worst = worst, .shares = shares, .mean = quantile_mean(shares, LATE_BLOCKS)};
 }
 
 // Those of whom it is known.
@@ -57,7 +59,7 @@ static size_t heat_collect(const struct heat *heat, struct heat_rank *list)
     return count;
 }
 
-static void heat_find_worst(const struct heat *heat, const struct heat_rank *list, size_t count)
+static void heat_find_worst(struct heat *heat, const struct heat_rank *list, size_t count)
 {
     size_t worst = list[0].row, block = 0;
     for (size_t i = 0; i < count; i++)
@@ -66,6 +68,7 @@ static void heat_find_worst(const struct heat *heat, const struct heat_rank *lis
                 worst = list[i].row;
                 block = b;
             }
+    heat->worst = worst;
     heat->told->worst = heat_row(heat, worst, 1, true);
     heat->told->worst_block = block;
 }
@@ -99,6 +102,17 @@ static void heat_group(struct heat_rank *list, size_t count)
     }
 }
 
+// The one of the worst cell, which is named, stands for the worst of its group.
+static void heat_put_last(const struct heat *heat, struct heat_rank *list, size_t count)
+{
+    for (size_t i = 0; i + 1 < count; i++)
+        if (list[i].row == heat->worst) {
+            struct heat_rank own = list[i];
+            list[i] = list[count - 1];
+            list[count - 1] = own;
+        }
+}
+
 static void heat_tell(const struct heat *heat, struct heat_rank *list, size_t count)
 {
     struct stall_heat *told = heat->told;
@@ -107,8 +121,10 @@ static void heat_tell(const struct heat *heat, struct heat_rank *list, size_t co
             ;
         size_t of = end - first;
         qsort(list + first, of, sizeof *list, heat_by_sum);
+        uint32_t median = list[first + (of - 1) / 2].row;
+        heat_put_last(heat, list + first, of);
         if (of > 1)
-            told->rows[told->row_count++] = heat_row(heat, list[first + (of - 1) / 2].row, of, false);
+            told->rows[told->row_count++] = heat_row(heat, median, of, false);
         told->rows[told->row_count++] = heat_row(heat, list[end - 1].row, of, true);
     }
 }

@@ -25,9 +25,8 @@ const double late_rank_share = 0.01; // of the window: what costs less is not wo
 enum { LATE_STEADY_BLOCKS = LATE_BLOCKS / 2 };
 
 enum late_found { // what became of a rank that is waited for
-    LATE_LITTLE,   // it costs less than is worth a line
-    LATE_NEEDLESS, // by_work: it works longer, and nobody waits for it
-    LATE_DOUBTED,  // who comes late is not known
+    LATE_LITTLE,  // it costs less than is worth a line, or, by_work, nobody waits for it
+    LATE_DOUBTED, // who comes late is not known
     LATE_FOUNDED,
 };
 
@@ -418,12 +417,8 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
     if (!late_told(search, index))
         return;
     double errors_all = late_test(search, index, false, &all), errors = late_test(search, index, true, &own);
-    if (all < least)
+    if (all < least || (search->ranks->by_work && !late_cut(row, all, least)))
         return;
-    if (search->ranks->by_work && !late_cut(row, all, least)) {
-        row->found = LATE_NEEDLESS;
-        return;
-    }
     struct late_rank one = {.row = (uint32_t)index, .spans = row->spans, .span_count = row->span_count,
                             .total_ns = (int64_t)row->late_ns, .excess_ns = (int64_t)fmin(all, (double)TRACE_SUM_END), .errors = errors,
                             .waiter = index == 0, .cause = CAUSE_COUNT};
@@ -465,7 +460,7 @@ static double *late_shares(const struct late_search *search)
         double more[LATE_BLOCKS] = {0};
         bool known = row->found != LATE_DOUBTED && late_told(search, i) && (!ranks->by_work || late_more(search, i, false, more));
         for (size_t b = 0; b < LATE_BLOCKS; b++) {
-            double ns = !known || row->found == LATE_NEEDLESS ? 0 : ranks->by_work ? more[b] : row->late[b];
+            double ns = !ranks->by_work ? row->late[b] : row->found == LATE_FOUNDED ? more[b] : 0; // else nobody waits for it, or not for long
             shares[i * LATE_BLOCKS + b] = known ? fmin(fmax(ns / length, 0), 1) : NAN;
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks by time: a line a rank, a cell a part of the time; the stronger its colour, the longer the others waited for that rank, or the longer it
-// worked than the one in the middle. The sentence above says the worst cell, the table below it every rank in numbers.
+// worked than the one in the middle. The sentence above says the worst cell, the table below it the same in numbers.
 "use strict";
 UP.heat = {
     // null: there is nothing to draw.
@@ -46,7 +46,7 @@ UP.heat = {
     table(model) {
         const rows = model.rows.map(row => {
             const worst = d3.maxIndex(row.shares);
-            return [UP.name(row.label, 60), this.share(d3.mean(row.shares)), this.share(row.shares[worst]), this.time(model, worst)];
+            return [UP.name(row.label, 60), this.share(d3.mean(row.shares)), this.share(row.shares[worst]), row.shares[worst] > 0 ? this.time(model, worst) : UP.dash];
         });
         return UP.el("details", {class: "alternative screen-only"}, UP.el("summary", {text: "The ranks as a table"}),
             UP.rowsTable("Ranks by time", [["Rank"], ["In all", "num"], ["Most", "num"], ["In the part from", "num"]], rows));
