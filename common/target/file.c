@@ -105,16 +105,19 @@ static int target_walk(int root, const char *path)
     return at;
 }
 
-static int target_open_inside(const char *proc, pid_t pid, const char *path)
+// cached: RESOLVE_CACHED, or 0.
+static int target_open_inside(const char *proc, pid_t pid, const char *path, uint64_t cached)
 {
     char root_path[TARGET_PATH_MAX];
     snprintf(root_path, sizeof(root_path), "%s/%d/root", proc, (int)pid);
     int root = open(root_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return -1;
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | cached};
     int found = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-    if (found < 0 && (errno == ENOSYS || errno == EPERM)) // before 5.6, or filtered in a container
+    if (found < 0 && cached)
+        errno = ENOENT; // a file system would have to be asked, or Linux is older than 5.12
+    else if (found < 0 && (errno == ENOSYS || errno == EPERM)) // before 5.6, or filtered in a container
         found = target_walk(root, path);
     target_close(root);
     return target_take(found, NULL);
@@ -140,7 +143,7 @@ static int target_open_mapped(const struct target_question *question)
     // No check of the inode: overlayfs shows another one in maps. A replaced file says "(deleted)".
     if (fd >= 0 || question->path[0] != '/' || target_is_deleted(question->path))
         return fd;
-    return target_open_inside(question->proc, question->pid, question->path);
+    return target_open_inside(question->proc, question->pid, question->path, 0);
 }
 
 // All memory files are on one device of the kernel's, which nobody can mount.
@@ -206,7 +209,8 @@ static void target_serve_question(const struct target_question *question, int fd
     errno = EINVAL;
     ret->bytes = bytes;
     switch (question->what) {
-    case TARGET_OPEN: ret->fd = target_open_inside(question->proc, question->pid, question->path); break;
+    case TARGET_OPEN: ret->fd = target_open_inside(question->proc, question->pid, question->path, 0); break;
+    case TARGET_OPEN_CACHED: ret->fd = target_open_inside(question->proc, question->pid, question->path, RESOLVE_CACHED); break;
     case TARGET_OPEN_MAPPED: ret->fd = target_open_mapped(question); break;
     case TARGET_OPEN_HERE: ret->fd = target_open_path(question->path, NULL); break;
     case TARGET_OPEN_KNOWN: ret->fd = target_open_path(question->path, &wanted); break;
@@ -252,6 +256,12 @@ static bool target_fits(struct target_question *question, const char *proc, cons
 int target_file_open(const char *proc, pid_t pid, const char *path, dev_t device)
 {
     struct target_question question = {.what = TARGET_OPEN, .pid = pid, .device = device};
+    return target_fits(&question, proc, path) ? target_ask(&question) : -1;
+}
+
+int target_file_open_cached(const char *proc, pid_t pid, const char *path, dev_t device)
+{
+    struct target_question question = {.what = TARGET_OPEN_CACHED, .pid = pid, .device = device};
     return target_fits(&question, proc, path) ? target_ask(&question) : -1;
 }
 

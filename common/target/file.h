@@ -14,6 +14,8 @@
 
 // A path as the process sees it; symbolic links are resolved inside its root. proc: "/proc", but for tests.
 int target_file_open(const char *proc, pid_t pid, const char *path, dev_t device);
+// The same, if the kernel knows the way without asking a file system, as it does to a file on a local one that is mapped; else ENOENT.
+int target_file_open_cached(const char *proc, pid_t pid, const char *path, dev_t device);
 // The file mapped at begin to end; by its path where the kernel does not let us ask for the mapping.
 int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path, dev_t device);
 // A path of ours, or a link of /proc such as PID/exe.

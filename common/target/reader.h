@@ -18,6 +18,7 @@ enum {
 
 enum target_what {
     TARGET_OPEN,        // path, inside the root of pid
+    TARGET_OPEN_CACHED, // the same, where no file system has to be asked for the way
     TARGET_OPEN_MAPPED, // begin, end, else path
     TARGET_OPEN_HERE,   // path
     TARGET_OPEN_KNOWN,  // path, if device and inode are its

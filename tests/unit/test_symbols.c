@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Naming addresses of real processes: this one and fixture programs whose addresses are known.
+#include "common/target/file.h"
 #include "tests/unit/runner.h"
 #include "tests/unit/symbols_world.h"
+#include "tracer/symbols/proc.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static __attribute__((noinline)) int own_function(int x)
@@ -170,6 +173,28 @@ static bool map_files_open(void)
     if (directory)
         closedir(directory);
     return good;
+}
+
+// To ask for the mapping takes the lock of the target's memory map.
+TEST(a_mapped_file_is_opened_by_its_path_first)
+{
+    const char *proc = world_path("proc"), *library = world_path("libown.so"), *decoy = world_path("libdecoy.so");
+    struct stat own, other, got;
+    world_copy(SYMBOLS_WHOLE, library);
+    world_copy(SYMBOLS_PIE, decoy);
+    world_directory(world_path("proc/7/map_files"));
+    CHECK(stat(library, &own) == 0 && stat(decoy, &other) == 0);
+    CHECK(symlink("/", world_path("proc/7/root")) == 0 && symlink(decoy, world_path("proc/7/map_files/1000-2000")) == 0);
+    struct mapping mapping = {.start = 0x1000, .end = 0x2000, .path = library, .device = own.st_dev, .inode = own.st_ino};
+    int fd = proc_open_mapping(proc, 7, false, 0, &mapping);
+    CHECK(fd >= 0 && target_file_status(fd, &got) == 0);
+    CHECK_INT(got.st_ino, own.st_ino);
+    close(fd);
+    mapping.inode = other.st_ino; // the path leads to another file: then it is asked for
+    fd = proc_open_mapping(proc, 7, false, 0, &mapping);
+    CHECK(fd >= 0 && target_file_status(fd, &got) == 0);
+    CHECK_INT(got.st_ino, other.st_ino);
+    close(fd);
 }
 
 TEST(deleted_file_still_has_names)

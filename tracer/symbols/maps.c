@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of /proc/PID/maps is code. Paths keep the kernel's spelling ("\012" for a newline, " (deleted)"
-// behind a file that is gone): they are opened through map_files, which does not need them.
+// behind a file that is gone): such a path leads to nothing, or to another file, which proc.c sees; map_files does not need it.
 #include "tracer/symbols/maps.h"
 
 #include <stdlib.h>

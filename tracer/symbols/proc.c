@@ -60,15 +60,18 @@ int proc_open_mapping(const char *proc, pid_t tgid, bool ended, pid_t parent, co
 {
     int fd = -1;
     errno = ENOENT;
-    // First by its path, where that is known to lead to the same file: to ask for the mapping takes the lock of its memory map, and on a busy machine
-    // we were seen to keep it for 13 ms.
+    // First by its path, where that leads to the same file: to ask for the mapping takes the lock of the memory map, and on a busy machine we were seen to
+    // keep it for 13 ms. Not where a file system would be asked for the way: it need not be that of the file, and may not answer. Nor does it help
+    // where stat shows another device than maps (btrfs, overlayfs) and no build-id is known.
     if (!ended && mapping->path[0] == '/')
-        fd = proc_checked(target_file_open(proc, tgid, mapping->path, mapping->device), mapping, false);
+        fd = proc_checked(target_file_open_cached(proc, tgid, mapping->path, mapping->device), mapping, false);
     // No check of the inode while it is mapped: overlayfs shows another one in maps.
     if (proc_goes_on(fd) && !ended && !mapping->until_ns)
         fd = proc_checked(target_file_open_mapped(proc, tgid, mapping->start, mapping->end, mapping->path, mapping->device), mapping, true);
     if (mapping->path[0] != '/')
         return fd;
+    if (proc_goes_on(fd) && !ended)
+        fd = proc_checked(target_file_open(proc, tgid, mapping->path, mapping->device), mapping, false);
     if (proc_goes_on(fd) && parent)
         fd = proc_checked(target_file_open(proc, parent, mapping->path, mapping->device), mapping, false);
     // It may be ending just now. A path of the target's choice is opened under our root only if it is that very file.
