@@ -237,7 +237,7 @@ static bool part_ended(const void *key, PyObject *named)
     return is_over;
 }
 
-// The rest of what an exception of a program left open; and a process that was forked.
+// In a process that was forked: nothing of its parent's steps is its own.
 static void forget(void)
 {
     bool is_on = find.is_on, gave_way = find.gave_way, trains = find.trains;
@@ -468,6 +468,7 @@ static PyObject *trains(PyObject *module, PyObject *ignored)
     find.names[0] = '\0';
     find.rule = RULE_OPTIMIZER;
     find.several = 0;
+    find.replays = false;
     tell_rule();
     Py_RETURN_NONE;
 }
@@ -719,18 +720,22 @@ static bool times_fit(unsigned times)
     return find.several == (times > 1 ? times : 0);
 }
 
+static void graph_phase_begins(void)
+{
+    uint64_t now_ns = ug_impl_now_ns();
+
+    evaluation_ends(now_ns);
+    phase_to("graph", now_ns);
+}
+
 // A replay of a graph that leaves the optimizer to the program: as a forward pass it ends what was evaluated before it. Within the call of a
 // model it is a part of that.
 static bool pass_begins(void)
 {
-    uint64_t now_ns;
-
     if (!find.is_on || !find.is_open || find.rule != RULE_OPTIMIZER || find.depth > 0 || find.is_inside) {
         return false;
     }
-    now_ns = ug_impl_now_ns();
-    evaluation_ends(now_ns);
-    phase_to("graph", now_ns);
+    graph_phase_begins();
     return true;
 }
 
@@ -757,7 +762,6 @@ static PyObject *graph_begins(PyObject *module, PyObject *held)
         Py_RETURN_FALSE;
     }
     if (!times_fit(capture.times)) {
-        find.rule = rule;
         give_up(several_differ);
         Py_RETURN_FALSE;
     }
@@ -765,8 +769,7 @@ static PyObject *graph_begins(PyObject *module, PyObject *held)
         return NULL;
     }
     if (!capture.is_call) {
-        evaluation_ends(ug_impl_now_ns());
-        phase_to("graph", ug_impl_now_ns());
+        graph_phase_begins();
     }
     Py_RETURN_TRUE;
 }
