@@ -92,6 +92,7 @@ struct capture {
 };
 
 // Source `id` or a part of it is off: "NAME: WHY; LOST" into the list.
+#define CAPTURE_NO_OWNERS "this kernel does not let tracing programs ask for a task by its id"
 void capture_lack(struct capture *capture, enum source_id id, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 // A whole sentence into the list, of something for which no source is off.

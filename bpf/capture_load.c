@@ -137,9 +137,7 @@ static void heed(struct capture *capture, const struct lesson *lesson)
     }
     if (lesson->no_owners) {
         capture->skeleton->rodata->ask_owners = false;
-        capture_lack(capture, SOURCE_OWNERS,
-                     "this kernel does not let tracing programs ask for a "
-                     "task by its id");
+        capture_lack(capture, SOURCE_OWNERS, CAPTURE_NO_OWNERS);
     }
     if (lesson->no_unwind) {
         capture->skeleton->rodata->have_unwind = false;

@@ -241,8 +241,10 @@ void capture_set_settings(struct capture *capture, const struct btf *btf)
         settings->tick_ns = (uint64_t)tick.tv_nsec;
     settings->keep_threads = capture_is_realtime(btf);
     settings->have_loop = !capture->no_loop && has_helper(btf, "BPF_FUNC_loop");
-    if (capture->no_loop) // nor has such a kernel the kfuncs
+    if (capture->no_loop) { // nor has such a kernel the kfuncs
         settings->ask_owners = false;
+        capture_lack(capture, SOURCE_OWNERS, CAPTURE_NO_OWNERS);
+    }
     if (settings->keep_threads)
         bpf_map__set_max_entries(capture->skeleton->maps.threads_kept, CAPTURE_KEPT_MAX);
     bpf_map__set_max_entries(capture->skeleton->maps.ring_flood, (uint32_t)capture->ring_bytes);

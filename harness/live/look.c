@@ -177,8 +177,9 @@ static int look_make_index(sqlite3 *to, struct error *err)
         return rc;
     bool has = sqlite3_prepare_v2(to, sql, -1, &there, NULL) == SQLITE_OK && sqlite3_step(there) == SQLITE_ROW;
     sqlite3_finalize(there);
-    if (!has && (sqlite3_prepare_v2(schema, sql, -1, &wanted, NULL) != SQLITE_OK || sqlite3_step(wanted) != SQLITE_ROW ||
-                 sqlite3_exec(to, (const char *)sqlite3_column_text(wanted, 0), NULL, NULL, NULL) != SQLITE_OK))
+    if (!has && (sqlite3_prepare_v2(schema, sql, -1, &wanted, NULL) != SQLITE_OK || sqlite3_step(wanted) != SQLITE_ROW))
+        rc = error_set(err, -EIO, "the schema has no index gap_thread: %s", sqlite3_errmsg(schema));
+    else if (!has && sqlite3_exec(to, (const char *)sqlite3_column_text(wanted, 0), NULL, NULL, NULL) != SQLITE_OK)
         rc = error_set(err, -EIO, "%s", sqlite3_errmsg(to));
     sqlite3_finalize(wanted);
     sqlite3_close(schema);
