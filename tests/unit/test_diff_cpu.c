@@ -127,6 +127,7 @@ TEST(asked_for_where_it_goes_another_way_than_the_step)
                  {10, 9, 11, 40, 60, true},   // and as much is not
                  {0, -1, 1, -60, -40, true},
                  {-50, -55, -45, -60, -40, false},
+                 {2, -20, 25, 15, 30, true},  // a step that is measured badly
                  {NAN, NAN, NAN, 40, 60, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct diff_job asked = {.untraced = {.step = {100, 100 + cases[i].step}, .delta = cases[i].step, .lo = cases[i].lo, .hi = cases[i].hi,

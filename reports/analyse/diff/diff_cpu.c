@@ -7,13 +7,13 @@
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/path/host_path.h"
 
-// Told from 0, and by another factor than the step: the time that a step takes more is CPU time, too, and is explained with it.
+// Told from 0, and by another factor than the step, by its estimate: a step that is measured badly hides nothing. The time that a step takes more is CPU
+// time, too, and is explained with it.
 bool diff_cpu_wanted(const struct diff_job *job)
 {
     const struct diff_untraced *of = &job->untraced;
-    double lo = isfinite(of->lo) ? of->lo : of->delta, hi = isfinite(of->hi) ? of->hi : of->delta;
-    bool as_step = of->cpu.lo * of->step[0] <= hi * of->cpu.of[0] && of->cpu.hi * of->step[0] >= lo * of->cpu.of[0];
-    return of->cpu.lo * of->cpu.hi > 0 && !as_step;
+    double as_step = of->delta / of->step[0] * of->cpu.of[0];
+    return of->cpu.lo * of->cpu.hi > 0 && !(of->cpu.lo <= as_step && as_step <= of->cpu.hi);
 }
 
 void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree)
