@@ -96,10 +96,8 @@ def answered_by(ask, one):
     return one["delta_ns"] > 0 and any(_matches(way, one) for way in ways)
 
 
-def _no_effect(section, workload, things):
-    """Of a plant whose strength depends on the machine: it had none that could be told."""
-    if section != "step":
-        return workload.get(SECTIONS[section][1]) is None
+def _no_effect(workload, things):
+    """Of a plant whose strength depends on the machine: the step had none that could be told. The other sections are there or not: without one there is no telling."""
     interval = workload["delta_ci_ns"]
     noise = interval and None not in interval and interval[0] <= 0 <= interval[1] and not things
     return noise or abs(workload["delta_ns"]) < EFFECT_LEAST * workload["step_a_ns"]
@@ -108,7 +106,7 @@ def _no_effect(section, workload, things):
 def _lost(section, asks, workload, things):
     """(verdict, said): not all that was asked is told."""
     lines = [_line(section, workload, one) for one in things[:3]]
-    if any(ask.get("maybe") for ask in asks) and _no_effect(section, workload, things):
+    if section == "step" and any(ask.get("maybe") for ask in asks) and _no_effect(workload, things):
         return NONE, "%+.1f %% of the step" % (100 * (change("step", workload) or 0))
     if things and not any(answered_by(ask, things[0]) for ask in asks):
         return WRONG, "; ".join(lines)

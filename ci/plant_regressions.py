@@ -38,7 +38,7 @@ GPU_CPUS = 3  # of a rank: its own thread, that of the backward pass, the driver
 RUN_S = 900
 SKIPPED = "skipped"
 
-# Beside the steps' own: what must be gated so that a section is explained. Margins are the metrics' own (contracts/metrics.h).
+# Beside the steps' own. Memory is explained only where it is gated; the others are, so that the store says whether they fail. Margins are the metrics' own (contracts/metrics.h).
 METRICS = {"p99": {"latency_p50": "5%", "latency_p99": "5%"}, "cpu_time": {"cpu_time": "2%"}, "memory": {"peak_memory": "1%"},
            "first_step": {"first_step_time": "10%"}}
 
@@ -389,6 +389,8 @@ def page(results, path, earlier=0):
     rows, absent = {section: [] for section in SECTIONS}, {}
     for name, answer in answers().items():
         runs = [r for r in results if r["plant"] == name and r["verdict"] not in (SKIPPED, FAILED, NONE)]
+        if answer.get("size", "middle") != "middle" and not any(r["plant"] == name for r in results):
+            continue  # asked for by --sizes only
         if not runs:
             others = [r for r in results if r["plant"] == name]
             why = "not run" if not others else others[-1]["verdict"] + ": " + others[-1]["said"]

@@ -40,16 +40,16 @@ def _share(text):
     return share
 
 
-def _steps(text):
-    steps = int(text)
-    if steps < 1:
+def _count(text):
+    count = int(text)
+    if count < 1:
         raise ValueError("a whole number: at least 1")
-    return steps
+    return count
 
 
 def _every(text):
     steps, _, share = text.partition(":")
-    return _steps(steps), _share(share)
+    return _count(steps), _share(share)
 
 
 def _busy(text):
@@ -68,7 +68,7 @@ def _bytes(text):
 
 def _copies(text):
     size, _, copies = text.partition(":")
-    return _bytes(size), _steps(copies)
+    return _bytes(size), _count(copies)
 
 
 def _modules(text):
@@ -88,7 +88,7 @@ def _seconds(text):
 # word -> the attribute of Plants that has what was said by word, and how its value is read
 MORE = dict.fromkeys(("save", "flush", "upload", "reshuffle", "validate", "pad", "lock"), ("rare", _every))
 MORE.update(dict.fromkeys(("busy", "spin", "pinner"), ("background", _busy)))
-MORE.update(cache=("kept", _bytes), graph=("kept", _steps), table=("kept", _copies), oddsizes=("kept", _bytes), evensizes=("kept", _bytes))
+MORE.update(cache=("kept", _bytes), graph=("kept", _count), table=("kept", _copies), oddsizes=("kept", _bytes), evensizes=("kept", _bytes))
 MORE.update({"import": ("first", _modules), "preimport": ("first", _modules), "jit": ("first", _seconds), "warmup": ("first", _seconds)})
 
 
@@ -102,7 +102,7 @@ class Plants:
         self.shares, self.operators, self.flags = {}, {}, set()
         self.rare, self.background, self.kept, self.first = {}, {}, {}, {}
         self.gc_steps = self.recompile_steps = 0
-        self._debt_ns, self._base_ns, self._kept = 0.0, 0, []
+        self._debt_ns, self._base_ns, self._leaked = 0.0, 0, []
         self._owed_units, self._units_per_step = 0.0, 0.0
         for spec in specs.split(",") if specs else []:
             self._parse(*spec.partition(":")[::2])
@@ -125,18 +125,16 @@ class Plants:
                 raise ValueError("no operator of this name is known; known: " + ", ".join(OPERATORS))
             self.operators[name] = _share(share)
         elif kind == "gc":
-            self.gc_steps = _steps(value)
+            self.gc_steps = _count(value)
         elif kind == "recompile":
-            self.recompile_steps = _steps(value)
+            self.recompile_steps = _count(value)
         elif kind in MORE:
             where, read = MORE[kind]
             getattr(self, where)[kind] = read(value)
         elif kind in FLAGS and not value:
             self.flags.add(kind)
         elif kind == "leak":
-            self.leak_bytes = bytes_of(value)
-            if self.leak_bytes < 1:
-                raise ValueError("a leak has at least 1 byte")
+            self.leak_bytes = _bytes(value)
         elif kind == "coldstart":
             self.coldstart_ns = int(float(value) * 1e6)
             if self.coldstart_ns < 0:
@@ -152,7 +150,7 @@ class Plants:
         """Inside a step: what happens once, or adds up. poison() puts NaN into the model."""
         if self.leak_bytes:
             # Not zeros: pages of zeros would cost no memory.
-            self._kept.append(bytearray(b"\1") * self.leak_bytes)
+            self._leaked.append(bytearray(b"\1") * self.leak_bytes)
         if step == 0 and self.coldstart_ns:
             with phase("compile"):
                 end_ns = time.thread_time_ns() + self.coldstart_ns

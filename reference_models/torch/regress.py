@@ -50,8 +50,7 @@ class _Units:
 
     def write_log(self):
         if self.log is None:
-            # /var/tmp: on a disk where there is one, and /tmp often is memory.
-            self.log = tempfile.TemporaryFile(dir="/var/tmp")
+            self.log = tempfile.TemporaryFile(dir=rare.ON_DISK)
         self.log.seek(0)
         self.log.write(b"x" * 4096)
         self.log.flush()
