@@ -226,8 +226,8 @@ static void reduced_print(const struct merge_reduced *work, const struct reduced
     uint64_t steps = 0, dropped = 0;
     double worst = 0;
     for (size_t i = 0; i < table->count; i++) {
-        steps = bytes_sum(steps, table->rows[i].steps);
-        dropped = bytes_sum(dropped, table->rows[i].dropped);
+        steps = spread_sum(steps, table->rows[i].steps);
+        dropped = spread_sum(dropped, table->rows[i].dropped);
         worst = table->rows[i].steps ? fmax(worst, table->rows[i].step_error) : worst;
     }
     char *run = screen_clean(all->run, utf8);

@@ -124,22 +124,22 @@ TEST(bytes_that_are_no_spread_are_refused)
     for (size_t i = 0; i < 1000; i++)
         spread_put(&spread, length(&random, 1e6, 0.3), 72);
     size_t size = spread_encode(&spread, bytes);
-    struct bytes in = {.at = bytes, .end = bytes + size};
+    struct varints in = {.at = bytes, .end = bytes + size};
     spread_decode(&in, 72, &back);
     CHECK(!in.bad && in.at == in.end);
     check_same(&spread, &back);
-    in = (struct bytes){.at = bytes, .end = bytes + size};
+    in = (struct varints){.at = bytes, .end = bytes + size};
     spread_decode(&in, 20, &back);
     CHECK(in.bad); // more than it may have
     for (size_t cut = 0; cut < size; cut++) {
-        in = (struct bytes){.at = bytes, .end = bytes + cut};
+        in = (struct varints){.at = bytes, .end = bytes + cut};
         spread_decode(&in, 72, &back);
         CHECK(in.bad);
     }
     for (size_t at = 0; at < size; at++)
         for (unsigned bit = 0; bit < 8; bit++) { // refused, or another spread with just these bytes
             bytes[at] ^= (uint8_t)(1u << bit);
-            in = (struct bytes){.at = bytes, .end = bytes + size};
+            in = (struct varints){.at = bytes, .end = bytes + size};
             spread_decode(&in, 72, &back);
             if (!in.bad) {
                 size_t used = (size_t)(in.at - bytes);
@@ -150,7 +150,7 @@ TEST(bytes_that_are_no_spread_are_refused)
         }
     static const uint8_t wrong[][6] = {{13, 1, 0, 1, 1}, {0, 0, 0}, {0, 49, 0, 1, 1}, {0, 1, 0, 0, 1}, {12, 1, 1, 1, 1}, {0, 1, 0x80, 0, 1, 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) { // level, no bins, too many, count 0, index, a needless zero
-        in = (struct bytes){.at = wrong[i], .end = wrong[i] + sizeof *wrong};
+        in = (struct varints){.at = wrong[i], .end = wrong[i] + sizeof *wrong};
         spread_decode(&in, 72, &back);
         CHECK(in.bad);
     }
@@ -159,17 +159,17 @@ TEST(bytes_that_are_no_spread_are_refused)
 TEST(numbers_have_one_form)
 {
     static const uint64_t values[] = {0, 1, 127, 128, 16383, 16384, UINT32_MAX, (uint64_t)1 << 63, UINT64_MAX};
-    uint8_t bytes[BYTES_NUMBER_MAX + 1];
+    uint8_t bytes[VARINT_SIZE_MAX + 1];
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        size_t size = bytes_put_number(bytes, values[i]);
-        struct bytes in = {.at = bytes, .end = bytes + size}, cut = {.at = bytes, .end = bytes + size - 1};
-        CHECK_INT(size, bytes_number_size(values[i]));
-        CHECK(bytes_number(&in) == values[i] && !in.bad && in.at == in.end);
-        CHECK(bytes_number(&cut) == 0 && cut.bad);
-        CHECK(bytes_zigzag(bytes_unzigzag(values[i])) == values[i]);
+        size_t size = varint_put(bytes, values[i]);
+        struct varints in = {.at = bytes, .end = bytes + size}, cut = {.at = bytes, .end = bytes + size - 1};
+        CHECK_INT(size, varint_size(values[i]));
+        CHECK(varint_get(&in) == values[i] && !in.bad && in.at == in.end);
+        CHECK(varint_get(&cut) == 0 && cut.bad);
+        CHECK(varint_zigzag(varint_unzigzag(values[i])) == values[i]);
     }
-    CHECK_INT(bytes_unzigzag(bytes_zigzag(INT64_MIN)), INT64_MIN);
+    CHECK_INT(varint_unzigzag(varint_zigzag(INT64_MIN)), INT64_MIN);
     memset(bytes, 0xff, sizeof bytes); // 70 bits and more
-    struct bytes in = {.at = bytes, .end = bytes + sizeof bytes};
-    CHECK(bytes_number(&in) == 0 && in.bad);
+    struct varints in = {.at = bytes, .end = bytes + sizeof bytes};
+    CHECK(varint_get(&in) == 0 && in.bad);
 }

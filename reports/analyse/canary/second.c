@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/containers/varint.h"
+
 static const double second_origin_s = 1e-6;
 
 int canary_bin(double latency_s)
@@ -56,34 +58,6 @@ void canary_second_add(struct canary_second *sum, const struct canary_second *mo
     }
 }
 
-static size_t second_put(uint8_t *at, uint32_t value)
-{
-    size_t size = 0;
-    for (; value >= 0x80; value >>= 7)
-        at[size++] = (uint8_t)(value | 0x80);
-    at[size++] = (uint8_t)value;
-    return size;
-}
-
-// 0, or -EBADMSG: cut off, longer than a uint32_t, or with needless zero bytes.
-static int second_get(const uint8_t **at, const uint8_t *end, uint32_t *ret_value)
-{
-    uint64_t value = 0;
-    for (int shift = 0; shift < 35; shift += 7) {
-        if (*at == end)
-            return -EBADMSG;
-        uint8_t byte = *(*at)++;
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte & 0x80)
-            continue;
-        if (value > UINT32_MAX || (!byte && shift))
-            return -EBADMSG;
-        *ret_value = (uint32_t)value;
-        return 0;
-    }
-    return -EBADMSG;
-}
-
 size_t canary_pack(const uint32_t bins[CANARY_BINS], uint8_t ret[CANARY_PACKED_MAX])
 {
     size_t size = 0;
@@ -93,8 +67,8 @@ size_t canary_pack(const uint32_t bins[CANARY_BINS], uint8_t ret[CANARY_PACKED_M
             skipped++;
             continue;
         }
-        size += second_put(ret + size, skipped);
-        size += second_put(ret + size, bins[i]);
+        size += varint_put(ret + size, skipped);
+        size += varint_put(ret + size, bins[i]);
         skipped = 0;
     }
     return size;
@@ -102,21 +76,16 @@ size_t canary_pack(const uint32_t bins[CANARY_BINS], uint8_t ret[CANARY_PACKED_M
 
 int canary_unpack(const uint8_t *bytes, size_t size, uint32_t bins[CANARY_BINS])
 {
-    const uint8_t *at = bytes, *end = size ? bytes + size : bytes; // of an empty BLOB SQLite gives NULL
+    struct varints in = {.at = bytes, .end = size ? bytes + size : bytes}; // of an empty BLOB SQLite gives NULL
     uint32_t bin = 0;
     memset(bins, 0, CANARY_BINS * sizeof *bins);
-    while (at != end) {
-        uint32_t skipped, count;
-        int err = second_get(&at, end, &skipped);
-        if (!err)
-            err = second_get(&at, end, &count);
-        if (err)
-            return err;
-        if (!count || skipped >= CANARY_BINS - bin)
+    while (in.at != in.end) {
+        uint64_t skipped = varint_get(&in), count = varint_get(&in);
+        if (in.bad || !count || count > UINT32_MAX || skipped >= CANARY_BINS - bin)
             return -EBADMSG;
-        bins[bin + skipped] = count;
-        bin += skipped + 1;
-        if (bin == CANARY_BINS && at != end)
+        bins[bin + skipped] = (uint32_t)count;
+        bin += (uint32_t)skipped + 1;
+        if (bin == CANARY_BINS && in.at != in.end)
             return -EBADMSG;
     }
     return 0;

@@ -46,8 +46,8 @@ void gist_put(struct gist *gist, enum gist_spread what, uint64_t ns)
 
 static void gist_phase_add(struct gist_phase *sum, const struct gist_phase *more)
 {
-    sum->count = bytes_sum(sum->count, more->count);
-    sum->ns = bytes_sum(sum->ns, more->ns);
+    sum->count = spread_sum(sum->count, more->count);
+    sum->ns = spread_sum(sum->ns, more->ns);
 }
 
 static void gist_add_phase(struct gist *gist, const struct gist_phase *more)
@@ -97,63 +97,63 @@ size_t gist_encode(const struct gist *gist, uint8_t ret[GIST_BYTES_MAX])
     uint64_t spreads = 0;
     for (size_t i = 0; i < GIST_SPREAD_COUNT; i++)
         spreads += gist->spreads[i].bin_count > 0;
-    at += bytes_put_number(at, spreads);
+    at += varint_put(at, spreads);
     for (size_t i = 0; i < GIST_SPREAD_COUNT; i++) {
         if (!gist->spreads[i].bin_count)
             continue;
-        at += bytes_put_number(at, i);
+        at += varint_put(at, i);
         at += spread_encode(&gist->spreads[i], at);
     }
-    at += bytes_put_number(at, gist->phase_count);
+    at += varint_put(at, gist->phase_count);
     for (size_t i = 0; i < gist->phase_count; i++) {
         size_t len = strlen(gist->phases[i].name);
-        at += bytes_put_number(at, len);
+        at += varint_put(at, len);
         memcpy(at, gist->phases[i].name, len);
         at += len;
-        at += bytes_put_number(at, gist->phases[i].count);
-        at += bytes_put_number(at, gist->phases[i].ns);
+        at += varint_put(at, gist->phases[i].count);
+        at += varint_put(at, gist->phases[i].ns);
     }
     if (gist->phase_count == GIST_PHASES_MAX) {
-        at += bytes_put_number(at, gist->others.count);
-        at += bytes_put_number(at, gist->others.ns);
+        at += varint_put(at, gist->others.count);
+        at += varint_put(at, gist->others.ns);
     }
     return (size_t)(at - ret);
 }
 
-static void gist_decode_phase(struct bytes *bytes, const char *before, struct gist_phase *ret)
+static void gist_decode_phase(struct varints *bytes, const char *before, struct gist_phase *ret)
 {
-    uint64_t len = bytes_number(bytes);
-    const uint8_t *name = len >= 1 && len <= GIST_NAME_MAX ? bytes_take(bytes, (size_t)len) : NULL;
+    uint64_t len = varint_get(bytes);
+    const uint8_t *name = len >= 1 && len <= GIST_NAME_MAX ? varint_take(bytes, (size_t)len) : NULL;
     if (!name || memchr(name, 0, (size_t)len)) {
         bytes->bad = true;
         return;
     }
     memcpy(ret->name, name, (size_t)len);
-    ret->count = bytes_number(bytes);
-    ret->ns = bytes_number(bytes);
+    ret->count = varint_get(bytes);
+    ret->ns = varint_get(bytes);
     bytes->bad |= !ret->count || strcmp(before, ret->name) >= 0;
 }
 
 bool gist_decode(const uint8_t *from, size_t size, struct gist *ret)
 {
-    struct bytes bytes = {.at = from, .end = from + size};
+    struct varints bytes = {.at = from, .end = from + size};
     *ret = (struct gist){0};
-    uint64_t spreads = bytes_number(&bytes), next = 0;
+    uint64_t spreads = varint_get(&bytes), next = 0;
     for (uint64_t i = 0; i < spreads && !bytes.bad; i++) {
-        uint64_t what = bytes_number(&bytes);
+        uint64_t what = varint_get(&bytes);
         if (what < next || what >= GIST_SPREAD_COUNT)
             return false;
         spread_decode(&bytes, gist_bytes_max((size_t)what), &ret->spreads[what]);
         next = what + 1;
     }
-    uint64_t phases = bytes_number(&bytes);
+    uint64_t phases = varint_get(&bytes);
     if (phases > GIST_PHASES_MAX)
         return false;
     for (; ret->phase_count < phases && !bytes.bad; ret->phase_count++)
         gist_decode_phase(&bytes, ret->phase_count ? ret->phases[ret->phase_count - 1].name : "", &ret->phases[ret->phase_count]);
     if (phases == GIST_PHASES_MAX) {
-        ret->others.count = bytes_number(&bytes);
-        ret->others.ns = bytes_number(&bytes);
+        ret->others.count = varint_get(&bytes);
+        ret->others.ns = varint_get(&bytes);
         bytes.bad |= !ret->others.count && ret->others.ns;
     }
     return !bytes.bad && bytes.at == bytes.end;

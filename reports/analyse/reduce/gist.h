@@ -32,7 +32,7 @@ enum {
     GIST_KERNEL_BYTES = 46,
     GIST_BYTES_MAX = 1 + GIST_SPREAD_COUNT * (1 + SPREAD_HEAD_MAX) + GIST_STEP_BYTES + 2 * GIST_WAIT_BYTES +
                      (GIST_SPREAD_COUNT - 3) * GIST_KERNEL_BYTES + 1 + GIST_PHASES_MAX * (1 + GIST_NAME_MAX) +
-                     (GIST_PHASES_MAX + 1) * 2 * BYTES_NUMBER_MAX
+                     (GIST_PHASES_MAX + 1) * 2 * VARINT_SIZE_MAX
 };
 _Static_assert(GIST_BYTES_MAX <= 1000, "a rank and window has 1 KB, with what says whose it is");
 

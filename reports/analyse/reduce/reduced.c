@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/search.h"
 #include "common/containers/vector.h"
 
 // --- what is put in -------------------------------------------------------------------------------
@@ -193,6 +194,12 @@ int reduced_add(struct reduced *sum, const struct reduced *more, struct error *e
     }
     reduced_free(&both);
     return rc;
+}
+
+const struct reduced_rank *reduced_member(const struct reduced *reduced, int64_t rank)
+{
+    size_t at = search_first(i, reduced->member_count, reduced->members[i].rank >= rank);
+    return at < reduced->member_count && reduced->members[at].rank == rank ? &reduced->members[at] : NULL;
 }
 
 void reduced_free(struct reduced *reduced)

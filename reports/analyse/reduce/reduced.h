@@ -72,6 +72,7 @@ struct reduced { // {0}: nothing, to which anything can be added
 // -EINVAL: they are of different jobs, or have a rank in common, which would count twice. -E2BIG: REDUCED_MEETINGS_MAX. sum is then as before.
 ERROR_CHECKED int reduced_add(struct reduced *sum, const struct reduced *more, struct error *err);
 void reduced_free(struct reduced *reduced); // {0} ok
+const struct reduced_rank *reduced_member(const struct reduced *reduced, int64_t rank); // NULL: it is not there
 
 void reduced_encode(const struct reduced *reduced, struct strbuf *ret);
 // -EBADMSG: damaged; -EINVAL: no reduced file, or one of a newer version. name: for the sentence. ret is {0} then.

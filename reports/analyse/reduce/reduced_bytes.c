@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/containers/search.h"
 #include "common/containers/vector.h"
 
 static const char reduced_magic[4] = {'U', 'G', 'R', 'D'};
@@ -27,8 +26,8 @@ uint64_t reduced_checksum(const void *bytes, size_t size) // FNV-1a
 
 static void reduced_put_number(struct strbuf *out, uint64_t value)
 {
-    uint8_t bytes[BYTES_NUMBER_MAX];
-    size_t size = bytes_put_number(bytes, value);
+    uint8_t bytes[VARINT_SIZE_MAX];
+    size_t size = varint_put(bytes, value);
     strbuf_add_bytes(out, bytes, size);
 }
 
@@ -80,7 +79,7 @@ static void reduced_put_meetings(struct strbuf *out, const struct reduced *reduc
             reduced_put_number(out, list[i].node);
             reduced_put_number(out, (uint64_t)list[i].count << 1 | list[i].repeats);
             reduced_put_number(out, (uint64_t)list[i].last);
-            reduced_put_number(out, bytes_zigzag(list[i].last_ns - last_ns));
+            reduced_put_number(out, varint_zigzag(list[i].last_ns - last_ns));
             if (list[i].count > 1)
                 reduced_put_number(out, list[i].waits_ns);
             number = list[i].number;
@@ -96,7 +95,7 @@ void reduced_encode(const struct reduced *reduced, struct strbuf *ret)
     strbuf_add_bytes(ret, reduced_magic, sizeof reduced_magic);
     reduced_put_number(ret, REDUCED_VERSION);
     reduced_put_text(ret, reduced->run ? reduced->run : "");
-    reduced_put_number(ret, bytes_zigzag(reduced->restart));
+    reduced_put_number(ret, varint_zigzag(reduced->restart));
     reduced_put_number(ret, (uint64_t)reduced->ranks);
     reduced_put_number(ret, reduced->window_steps);
     reduced_put_number(ret, reduced->node_count);
@@ -104,7 +103,7 @@ void reduced_encode(const struct reduced *reduced, struct strbuf *ret)
         const struct reduced_node *node = &reduced->nodes[i];
         reduced_put_text(ret, node->boot);
         reduced_put_text(ret, node->host);
-        reduced_put_number(ret, bytes_zigzag(node->wall_minus_monotonic_ns));
+        reduced_put_number(ret, varint_zigzag(node->wall_minus_monotonic_ns));
         reduced_put_number(ret, (uint64_t)(node->error_ns + 1));
     }
     int32_t next = 0;
@@ -124,10 +123,10 @@ void reduced_encode(const struct reduced *reduced, struct strbuf *ret)
 
 // --- in -------------------------------------------------------------------------------------------
 
-static char *reduced_take_text(struct bytes *bytes)
+static char *reduced_take_text(struct varints *bytes)
 {
-    uint64_t len = bytes_number(bytes);
-    const uint8_t *text = len <= REDUCED_NAME_MAX ? bytes_take(bytes, (size_t)len) : NULL;
+    uint64_t len = varint_get(bytes);
+    const uint8_t *text = len <= REDUCED_NAME_MAX ? varint_take(bytes, (size_t)len) : NULL;
     if (!text || memchr(text, 0, (size_t)len)) {
         bytes->bad = true;
         return xstrdup("");
@@ -135,9 +134,9 @@ static char *reduced_take_text(struct bytes *bytes)
     return xasprintf("%.*s", (int)len, (const char *)text);
 }
 
-static uint64_t reduced_take_word(struct bytes *bytes)
+static uint64_t reduced_take_word(struct varints *bytes)
 {
-    const uint8_t *at = bytes_take(bytes, 8);
+    const uint8_t *at = varint_take(bytes, 8);
     uint64_t word = 0;
     for (unsigned i = 0; at && i < 8; i++)
         word |= (uint64_t)at[i] << (8 * i);
@@ -145,9 +144,9 @@ static uint64_t reduced_take_word(struct bytes *bytes)
 }
 
 // A number below `end`; else bad.
-static uint64_t reduced_take_below(struct bytes *bytes, uint64_t end)
+static uint64_t reduced_take_below(struct varints *bytes, uint64_t end)
 {
-    uint64_t value = bytes_number(bytes);
+    uint64_t value = varint_get(bytes);
     if (value < end)
         return value;
     bytes->bad = true;
@@ -155,10 +154,10 @@ static uint64_t reduced_take_below(struct bytes *bytes, uint64_t end)
 }
 
 // What is added to `before`, below `end`; else bad.
-static uint64_t reduced_take_from(struct bytes *bytes, uint64_t before, uint64_t end)
+static uint64_t reduced_take_from(struct varints *bytes, uint64_t before, uint64_t end)
 {
     uint64_t value;
-    if (!__builtin_add_overflow(before, bytes_number(bytes), &value) && value < end)
+    if (!__builtin_add_overflow(before, varint_get(bytes), &value) && value < end)
         return value;
     bytes->bad = true;
     return 0;
@@ -169,41 +168,35 @@ static bool reduced_is_time(int64_t ns)
     return ns > -REDUCED_NS_END && ns < REDUCED_NS_END;
 }
 
-static void reduced_take_nodes(struct bytes *bytes, struct reduced *ret)
+static void reduced_take_nodes(struct varints *bytes, struct reduced *ret)
 {
-    uint64_t count = bytes_number(bytes);
+    uint64_t count = varint_get(bytes);
     for (uint64_t i = 0; i < count && !bytes->bad; i++) {
         struct reduced_node node = {.boot = reduced_take_text(bytes)};
         node.host = reduced_take_text(bytes);
-        node.wall_minus_monotonic_ns = bytes_unzigzag(bytes_number(bytes));
+        node.wall_minus_monotonic_ns = varint_unzigzag(varint_get(bytes));
         node.error_ns = (int64_t)reduced_take_below(bytes, (uint64_t)REDUCED_NS_END) - 1;
         bytes->bad |= !reduced_is_time(node.wall_minus_monotonic_ns) || (i && strcmp(ret->nodes[i - 1].boot, node.boot) >= 0);
         vector_push(ret->nodes, ret->node_count, node);
     }
 }
 
-static void reduced_take_members(struct bytes *bytes, struct reduced *ret)
+static void reduced_take_members(struct varints *bytes, struct reduced *ret)
 {
-    uint64_t count = bytes_number(bytes), next = 0;
+    uint64_t count = varint_get(bytes), next = 0;
     for (uint64_t i = 0; i < count && !bytes->bad; i++) {
         struct reduced_rank member = {.rank = (int32_t)reduced_take_from(bytes, next, (uint64_t)ret->ranks)};
         member.node = (uint32_t)reduced_take_below(bytes, ret->node_count);
         member.flags = (uint32_t)reduced_take_below(bytes, REDUCED_FLAGS + 1);
-        member.dropped = bytes_number(bytes);
+        member.dropped = varint_get(bytes);
         next = (uint64_t)member.rank + 1;
         vector_push(ret->members, ret->member_count, member);
     }
 }
 
-static const struct reduced_rank *reduced_member(const struct reduced *reduced, uint64_t rank)
+static void reduced_take_gists(struct varints *bytes, struct reduced *ret)
 {
-    size_t at = search_first(i, reduced->member_count, (uint64_t)reduced->members[i].rank >= rank);
-    return at < reduced->member_count && (uint64_t)reduced->members[at].rank == rank ? &reduced->members[at] : NULL;
-}
-
-static void reduced_take_gists(struct bytes *bytes, struct reduced *ret)
-{
-    uint64_t count = bytes_number(bytes), rank = 0, next = 0;
+    uint64_t count = varint_get(bytes), rank = 0, next = 0;
     bool full = false; // behind the last window that there can be
     struct gist gist;
     for (uint64_t i = 0; i < count && !bytes->bad; i++) {
@@ -213,10 +206,10 @@ static void reduced_take_gists(struct bytes *bytes, struct reduced *ret)
             next = 0;
             full = false;
         }
-        uint64_t window = bytes_number(bytes), size = reduced_take_below(bytes, GIST_BYTES_MAX + 1);
+        uint64_t window = varint_get(bytes), size = reduced_take_below(bytes, GIST_BYTES_MAX + 1);
         bool over = full || __builtin_add_overflow(window, next, &window);
-        const uint8_t *one = bytes_take(bytes, (size_t)size);
-        if (!one || over || !reduced_member(ret, rank) || !gist_decode(one, (size_t)size, &gist)) {
+        const uint8_t *one = varint_take(bytes, (size_t)size);
+        if (!one || over || !reduced_member(ret, (int64_t)rank) || !gist_decode(one, (size_t)size, &gist)) {
             bytes->bad = true;
             return;
         }
@@ -226,7 +219,7 @@ static void reduced_take_gists(struct bytes *bytes, struct reduced *ret)
     }
 }
 
-static void reduced_take_meeting(struct bytes *bytes, const struct reduced *reduced, const struct reduced_meeting *before, const size_t *on_node,
+static void reduced_take_meeting(struct varints *bytes, const struct reduced *reduced, const struct reduced_meeting *before, const size_t *on_node,
                                  struct reduced_meeting *ret)
 {
     uint64_t count, last;
@@ -234,13 +227,13 @@ static void reduced_take_meeting(struct bytes *bytes, const struct reduced *redu
     ret->communicator = before->communicator;
     ret->number = reduced_take_from(bytes, before->number, (uint64_t)1 << 63);
     ret->node = (uint32_t)reduced_take_below(bytes, reduced->node_count);
-    count = bytes_number(bytes);
-    last = bytes_number(bytes);
-    step = bytes_unzigzag(bytes_number(bytes));
+    count = varint_get(bytes);
+    last = reduced_take_below(bytes, (uint64_t)reduced->ranks);
+    step = varint_unzigzag(varint_get(bytes));
     ret->repeats = count & 1;
     count >>= 1;
-    ret->waits_ns = count > 1 ? bytes_number(bytes) : 0;
-    const struct reduced_rank *member = reduced_member(reduced, last);
+    ret->waits_ns = count > 1 ? varint_get(bytes) : 0;
+    const struct reduced_rank *member = reduced_member(reduced, (int64_t)last);
     if (bytes->bad || !member || member->node != ret->node || !count || count > on_node[ret->node] ||
         __builtin_add_overflow(before->last_ns, step, &ret->last_ns) || !reduced_is_time(ret->last_ns)) {
         bytes->bad = true;
@@ -250,13 +243,13 @@ static void reduced_take_meeting(struct bytes *bytes, const struct reduced *redu
     ret->last = member->rank;
 }
 
-static void reduced_take_meetings(struct bytes *bytes, struct reduced *ret)
+static void reduced_take_meetings(struct varints *bytes, struct reduced *ret)
 {
     size_t *on_node = xcalloc(ret->node_count + 1, sizeof *on_node);
     for (size_t i = 0; i < ret->member_count; i++)
         on_node[ret->members[i].node]++;
     uint64_t communicator = 0, left;
-    for (size_t groups = 0; (left = bytes_number(bytes)) && !bytes->bad; groups++) {
+    for (size_t groups = 0; (left = varint_get(bytes)) && !bytes->bad; groups++) {
         struct reduced_meeting before = {.communicator = reduced_take_word(bytes)};
         bytes->bad |= groups && before.communicator <= communicator;
         communicator = before.communicator;
@@ -273,12 +266,12 @@ static void reduced_take_meetings(struct bytes *bytes, struct reduced *ret)
 }
 
 // All behind the version.
-static void reduced_take(struct bytes *bytes, struct reduced *ret)
+static void reduced_take(struct varints *bytes, struct reduced *ret)
 {
     ret->run = reduced_take_text(bytes);
-    ret->restart = bytes_unzigzag(bytes_number(bytes));
+    ret->restart = varint_unzigzag(varint_get(bytes));
     ret->ranks = (int32_t)reduced_take_below(bytes, REDUCED_RANKS_MAX + 1);
-    ret->window_steps = bytes_number(bytes);
+    ret->window_steps = varint_get(bytes);
     bytes->bad |= !*ret->run || !ret->ranks || !ret->window_steps;
     reduced_take_nodes(bytes, ret);
     reduced_take_members(bytes, ret);
@@ -295,10 +288,10 @@ int reduced_decode(const void *from, size_t size, const char *name, struct reduc
     if (size < sizeof reduced_magic + REDUCED_CHECKSUM_SIZE)
         return error_set(err, -EBADMSG, "'%s' is cut off", name);
     const uint8_t *begin = from, *end = begin + size - REDUCED_CHECKSUM_SIZE;
-    struct bytes bytes = {.at = begin + sizeof reduced_magic, .end = end}, sum = {.at = end, .end = end + REDUCED_CHECKSUM_SIZE};
+    struct varints bytes = {.at = begin + sizeof reduced_magic, .end = end}, sum = {.at = end, .end = end + REDUCED_CHECKSUM_SIZE};
     if (reduced_checksum(begin, (size_t)(end - begin)) != reduced_take_word(&sum))
         return error_set(err, -EBADMSG, "'%s' is damaged or cut off: its checksum is another one", name);
-    uint64_t version = bytes_number(&bytes);
+    uint64_t version = varint_get(&bytes);
     if (version > REDUCED_VERSION)
         return error_set(err, -EINVAL, "'%s' is of version %llu, this upgate knows %d: take a newer upgate", name, (unsigned long long)version,
                          (int)REDUCED_VERSION);

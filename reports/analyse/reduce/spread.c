@@ -28,7 +28,7 @@ static size_t spread_bytes(const struct spread_bin *bins, size_t count)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
-        bytes += bytes_number_size(i ? bins[i].index - bins[i - 1].index - 1 : bins[i].index) + bytes_number_size(bins[i].count);
+        bytes += varint_size(i ? bins[i].index - bins[i - 1].index - 1 : bins[i].index) + varint_size(bins[i].count);
     return bytes;
 }
 
@@ -39,7 +39,7 @@ static size_t spread_coarsen(struct spread_bin *bins, size_t count, uint32_t lev
     for (size_t i = 0; i < count; i++) {
         struct spread_bin one = {bins[i].count, bins[i].index >> levels};
         if (kept && bins[kept - 1].index == one.index)
-            bins[kept - 1].count = bytes_sum(bins[kept - 1].count, one.count);
+            bins[kept - 1].count = spread_sum(bins[kept - 1].count, one.count);
         else
             bins[kept++] = one;
     }
@@ -56,7 +56,7 @@ static size_t spread_join(const struct spread_bin *a, size_t count_a, const stru
         } else if (i == count_a || b[k].index < a[i].index) {
             ret[count++] = b[k++];
         } else {
-            ret[count++] = (struct spread_bin){bytes_sum(a[i].count, b[k].count), a[i].index};
+            ret[count++] = (struct spread_bin){spread_sum(a[i].count, b[k].count), a[i].index};
             i++;
             k++;
         }
@@ -78,7 +78,7 @@ void spread_add(struct spread *sum, const struct spread *more, size_t bytes_max)
         sum->bins[i] = joined[i];
     sum->level = level;
     sum->bin_count = (uint32_t)count;
-    sum->sum_ns = bytes_sum(sum->sum_ns, other.sum_ns);
+    sum->sum_ns = spread_sum(sum->sum_ns, other.sum_ns);
 }
 
 void spread_put(struct spread *spread, uint64_t ns, size_t bytes_max)
@@ -87,10 +87,10 @@ void spread_put(struct spread *spread, uint64_t ns, size_t bytes_max)
     for (size_t i = 0; i < spread->bin_count; i++) {
         struct spread_bin *bin = &spread->bins[i];
         if (bin->index != index >> spread->level || bin->count == UINT64_MAX ||
-            bytes_number_size(bin->count + 1) > bytes_number_size(bin->count))
+            varint_size(bin->count + 1) > varint_size(bin->count))
             continue;
         bin->count++; // as most are: nothing else changes
-        spread->sum_ns = bytes_sum(spread->sum_ns, ns);
+        spread->sum_ns = spread_sum(spread->sum_ns, ns);
         return;
     }
     struct spread one = {.sum_ns = ns, .bin_count = 1, .bins = {{1, index}}};
@@ -101,7 +101,7 @@ uint64_t spread_count(const struct spread *spread)
 {
     uint64_t count = 0;
     for (size_t i = 0; i < spread->bin_count; i++)
-        count = bytes_sum(count, spread->bins[i].count);
+        count = spread_sum(count, spread->bins[i].count);
     return count;
 }
 
@@ -110,7 +110,7 @@ double spread_quantile(const struct spread *spread, double q)
     double want = ceil(q * (double)spread_count(spread) - 1e-9); // 1e-9: as quantile_nearest_rank has it
     uint64_t below = 0;
     for (size_t i = 0; i < spread->bin_count; i++) {
-        below = bytes_sum(below, spread->bins[i].count);
+        below = spread_sum(below, spread->bins[i].count);
         if ((double)below < want && i + 1 < spread->bin_count)
             continue;
         uint64_t low = spread_low((uint64_t)spread->bins[i].index << spread->level);
@@ -128,19 +128,19 @@ double spread_error(const struct spread *spread)
 size_t spread_encode(const struct spread *spread, uint8_t *ret)
 {
     uint8_t *at = ret;
-    at += bytes_put_number(at, spread->level);
-    at += bytes_put_number(at, spread->bin_count);
+    at += varint_put(at, spread->level);
+    at += varint_put(at, spread->bin_count);
     for (size_t i = 0; i < spread->bin_count; i++) {
-        at += bytes_put_number(at, i ? spread->bins[i].index - spread->bins[i - 1].index - 1 : spread->bins[i].index);
-        at += bytes_put_number(at, spread->bins[i].count);
+        at += varint_put(at, i ? spread->bins[i].index - spread->bins[i - 1].index - 1 : spread->bins[i].index);
+        at += varint_put(at, spread->bins[i].count);
     }
-    at += bytes_put_number(at, spread->sum_ns);
+    at += varint_put(at, spread->sum_ns);
     return (size_t)(at - ret);
 }
 
-void spread_decode(struct bytes *bytes, size_t bytes_max, struct spread *ret)
+void spread_decode(struct varints *bytes, size_t bytes_max, struct spread *ret)
 {
-    uint64_t level = bytes_number(bytes), count = bytes_number(bytes), index = 0;
+    uint64_t level = varint_get(bytes), count = varint_get(bytes), index = 0;
     *ret = (struct spread){0};
     if (level > SPREAD_LEVEL_MAX || !count || count > SPREAD_BINS_MAX) {
         bytes->bad = true;
@@ -148,7 +148,7 @@ void spread_decode(struct bytes *bytes, size_t bytes_max, struct spread *ret)
     }
     ret->level = (uint32_t)level;
     for (uint64_t i = 0; i < count && !bytes->bad; i++) {
-        uint64_t gap = bytes_number(bytes), times = bytes_number(bytes);
+        uint64_t gap = varint_get(bytes), times = varint_get(bytes);
         if (gap >= SPREAD_INDEX_END || !times) {
             bytes->bad = true;
             return;
@@ -160,6 +160,6 @@ void spread_decode(struct bytes *bytes, size_t bytes_max, struct spread *ret)
         }
         ret->bins[ret->bin_count++] = (struct spread_bin){times, (uint32_t)index};
     }
-    ret->sum_ns = bytes_number(bytes);
+    ret->sum_ns = varint_get(bytes);
     bytes->bad |= spread_bytes(ret->bins, ret->bin_count) > bytes_max;
 }

@@ -10,17 +10,24 @@
 #ifndef UPGATE_REPORTS_ANALYSE_REDUCE_SPREAD_H
 #define UPGATE_REPORTS_ANALYSE_REDUCE_SPREAD_H
 
-#include "reports/analyse/reduce/bytes.h"
+#include "common/containers/varint.h"
 
 enum {
     SPREAD_BYTES_MIN = 11, // a level at which all is one bin fits
     SPREAD_BYTES_MAX = 96,
     SPREAD_BINS_MAX = SPREAD_BYTES_MAX / 2, // none takes less than 2 bytes
     SPREAD_LEVEL_MAX = 12,                  // all is one bin
-    SPREAD_HEAD_MAX = 2 + BYTES_NUMBER_MAX, // of an encoded spread beside its bins: level, number of bins, sum
+    SPREAD_HEAD_MAX = 2 + VARINT_SIZE_MAX,  // of an encoded spread beside its bins: level, number of bins, sum
     SPREAD_INDEX_END = 3776,                // bins of level 0: 64 ns and less, then 58 doublings
     SPREAD_LEVEL_KNOWN = 6                  // to here a bin is at most a doubling wide
 };
+
+// A sum that stays full where it does not fit: so it does not matter in which order things are added.
+static inline uint64_t spread_sum(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
 
 struct spread_bin {
     uint64_t count; // not 0; what is more than 64 bits stays at its end
@@ -46,6 +53,6 @@ double spread_error(const struct spread *spread);
 // Not of an empty one. ret has SPREAD_HEAD_MAX + bytes_max bytes. Returns how many were written.
 size_t spread_encode(const struct spread *spread, uint8_t *ret);
 // bytes->bad: it is none that may have so many bytes.
-void spread_decode(struct bytes *bytes, size_t bytes_max, struct spread *ret);
+void spread_decode(struct varints *bytes, size_t bytes_max, struct spread *ret);
 
 #endif

@@ -264,6 +264,19 @@ static void late_add_waited(struct late_rank *one, int64_t ns)
     one->ranks_ns += ns < TRACE_SUM_END - one->ranks_ns ? ns : TRACE_SUM_END - one->ranks_ns;
 }
 
+double late_errors(const double more[LATE_BLOCKS], double *ret_sum)
+{
+    double sum = 0, squares = 0;
+    for (int b = 0; b < LATE_BLOCKS; b++) {
+        sum += more[b];
+        squares += more[b] * more[b];
+    }
+    double mean = sum / LATE_BLOCKS, variance = squares / LATE_BLOCKS - mean * mean;
+    double error = sqrt((variance > 0 ? variance : 0) / (LATE_BLOCKS - 1));
+    *ret_sum = sum;
+    return sum <= 0 ? 0 : error > 0 ? mean / error : INFINITY;
+}
+
 // By how much longer a rank is waited for, or works, than the others in the mean, block by block. own: without what neighbours took. False: there are
 // no others.
 static bool late_more(const struct late_search *search, size_t index, bool own, double *ret_more)
@@ -283,16 +296,9 @@ static bool late_more(const struct late_search *search, size_t index, bool own, 
 // How many standard errors that is.
 static double late_test(const struct late_search *search, size_t index, bool own, double *ret_excess)
 {
-    double more[LATE_BLOCKS], sum = 0, squares = 0;
+    double more[LATE_BLOCKS];
     late_more(search, index, own, more);
-    for (int b = 0; b < LATE_BLOCKS; b++) {
-        sum += more[b];
-        squares += more[b] * more[b];
-    }
-    double mean = sum / LATE_BLOCKS, variance = squares / LATE_BLOCKS - mean * mean;
-    double error = sqrt((variance > 0 ? variance : 0) / (LATE_BLOCKS - 1));
-    *ret_excess = sum;
-    return sum <= 0 ? 0 : error > 0 ? mean / error : INFINITY;
+    return late_errors(more, ret_excess);
 }
 
 // The same by_work: how long each of the others communicated while they waited for it, and had nothing else to do.
