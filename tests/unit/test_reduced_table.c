@@ -18,8 +18,8 @@ struct job {
     int64_t late_ns, error_ns;
     uint32_t flags; // of all ranks
     int group;      // ranks of a communicator; 0: all
-    int windows;
-    bool nccl;
+    int windows, a_node; // 0: A_NODE
+    bool nccl, silent;   // silent: no wait was recorded
 };
 
 static int64_t noise(struct random_state *random)
@@ -33,10 +33,11 @@ static void job_rank(const struct job *job, int rank, struct reduced *ret)
     uint8_t bytes[GIST_BYTES_MAX];
     char boot[16];
     *ret = (struct reduced){.run = xstrdup("job"), .ranks = RANKS, .window_steps = STEPS};
-    snprintf(boot, sizeof boot, "boot-%d", rank / A_NODE);
+    int node_number = rank / (job->a_node ? job->a_node : A_NODE);
+    snprintf(boot, sizeof boot, "boot-%d", node_number);
     // Clocks of nodes begin at other times.
-    struct reduced_node node = {.boot = xstrdup(boot), .host = xasprintf("node%d", rank / A_NODE),
-                                .wall_minus_monotonic_ns = rank / A_NODE * 1000000000000LL, .error_ns = job->error_ns};
+    struct reduced_node node = {.boot = xstrdup(boot), .host = xasprintf("node%d", node_number),
+                                .wall_minus_monotonic_ns = node_number * 1000000000000LL, .error_ns = job->error_ns};
     vector_push(ret->nodes, ret->node_count, node);
     vector_push(ret->members, ret->member_count, ((struct reduced_rank){.rank = rank, .flags = job->flags | (job->nccl ? REDUCED_NCCL : 0u)}));
     for (uint64_t window = 0; window < (uint64_t)job->windows; window++) {
@@ -49,7 +50,7 @@ static void job_rank(const struct job *job, int rank, struct reduced *ret)
                 last = came[i] > last ? came[i] : last;
             }
             gist_put(&gist, GIST_STEP, (uint64_t)step_ns);
-            if (!job->nccl && last > came[rank])
+            if (!job->nccl && !job->silent && last > came[rank])
                 gist_put(&gist, GIST_WAIT_RANKS, (uint64_t)(last - came[rank]));
         }
         size_t size = gist_encode(&gist, bytes);
@@ -159,6 +160,53 @@ TEST(below_what_clocks_are_known_within_a_node_keeps_to_itself)
     job_table(&(struct job){.late = 5, .late_ns = 4000000, .error_ns = -1, .windows = WINDOWS, .nccl = true}, &all, &table);
     CHECK_INT(table.unclear, COLLECTIVES); // not known at all
     job_close(&all, &table);
+}
+
+TEST(where_clocks_and_nodes_tell_nothing_it_is_not_known)
+{
+    struct reduced all;
+    struct reduced_table table;
+    struct job job = {.late = 5, .late_ns = 4000000, .error_ns = -1, .windows = WINDOWS, .a_node = 1, .nccl = true};
+    job_table(&job, &all, &table);
+    CHECK_INT(table.collectives, COLLECTIVES);
+    CHECK_INT(table.unclear, COLLECTIVES);
+    CHECK_INT(table.told, 0);
+    CHECK_INT(table.why, REDUCED_WHY_CLOCKS);
+    CHECK_INT(job_named(&table), 0);
+    for (size_t i = 0; i < table.count; i++)
+        CHECK(isnan(table.rows[i].late_ns) && isnan(table.rows[i].more_share));
+    job_close(&all, &table);
+    job.error_ns = 0; // the same with clocks that are known
+    job_table(&job, &all, &table);
+    CHECK_INT(table.told, COLLECTIVES);
+    CHECK_INT(table.why, REDUCED_TOLD);
+    CHECK(table.rows[0].late);
+    CHECK_INT(table.rows[0].rank, 5);
+    job_close(&all, &table);
+}
+
+TEST(without_waits_nobody_is_known_to_be_in_time)
+{
+    struct reduced all;
+    struct reduced_table table;
+    job_table(&(struct job){.late = 2, .late_ns = 4000000, .windows = WINDOWS, .silent = true}, &all, &table);
+    CHECK_INT(table.why, REDUCED_WHY_FEW);
+    CHECK_INT(job_named(&table), 0);
+    CHECK(isnan(table.rows[0].late_ns));
+    CHECK_INT(table.rows[0].steps, WINDOWS * STEPS);
+    job_close(&all, &table);
+}
+
+TEST(a_row_says_whether_its_recorder_ended)
+{
+    struct reduced all;
+    struct reduced_table table;
+    for (unsigned ended = 0; ended < 2; ended++) {
+        job_table(&(struct job){.late = -1, .windows = WINDOWS, .flags = ended ? REDUCED_ENDED : 0u}, &all, &table);
+        for (size_t i = 0; i < table.count; i++)
+            CHECK_INT(table.rows[i].ended, ended);
+        job_close(&all, &table);
+    }
 }
 
 TEST(nobody_is_named_where_ranks_hand_on_lateness)

@@ -10,14 +10,14 @@
 #include "reports/analyse/stalls/ranks/ranks.h"
 
 struct table_part { // a gist
-    uint64_t window, steps;
+    uint64_t window, steps, waits;
     size_t row;
     double step_ns, wait_ns;
 };
 
 struct table_work {
     const struct reduced *reduced;
-    struct reduced_table *table;
+    struct reduced_table *table; // rows by rank, as members
     struct table_part *parts; // by window
     double *more;             // of each row LATE_BLOCKS: how long it was waited for, then how much more than the others
     double steps_ns;          // of a rank, in the mean
@@ -37,9 +37,9 @@ static void table_row(const struct reduced *reduced, const struct reduced_rank *
 {
     const struct spread *steps = &all->spreads[GIST_STEP];
     *ret = (struct reduced_row){.rank = member->rank, .host = reduced->nodes[member->node].host, .steps = spread_count(steps),
-                                .dropped = member->dropped, .step_p50_ns = spread_quantile(steps, 0.5),
+                                .dropped = member->dropped, .ended = (member->flags & REDUCED_ENDED) != 0, .step_p50_ns = spread_quantile(steps, 0.5),
                                 .step_p99_ns = spread_quantile(steps, 0.99), .step_error = spread_error(steps), .late_ns = NAN,
-                                .more_share = NAN, .errors = NAN};
+                                .more_share = NAN};
     for (size_t i = 0; i < GIST_SPREAD_COUNT; i++)
         ret->ns[i] = (double)all->spreads[i].sum_ns;
     memcpy(ret->phases, all->phases, all->phase_count * sizeof *all->phases);
@@ -60,8 +60,8 @@ static void table_rows(struct table_work *work)
             if (!gist_decode((const uint8_t *)reduced->gist_bytes.text + gist->at, gist->size, &one)) // never
                 continue;
             gist_add(all, &one);
-            work->parts[at] = (struct table_part){gist->window, spread_count(&one.spreads[GIST_STEP]), i,
-                                                  (double)one.spreads[GIST_STEP].sum_ns, (double)one.spreads[GIST_WAIT_RANKS].sum_ns};
+            work->parts[at] = (struct table_part){gist->window, spread_count(&one.spreads[GIST_STEP]),
+                                                  spread_count(&one.spreads[GIST_WAIT_RANKS]), i, (double)one.spreads[GIST_STEP].sum_ns, (double)one.spreads[GIST_WAIT_RANKS].sum_ns};
         }
         table_row(reduced, member, all, &work->table->rows[i]);
         work->steps_ns += work->table->rows[i].ns[GIST_STEP] / (double)reduced->member_count;
@@ -69,24 +69,11 @@ static void table_rows(struct table_work *work)
     free(all);
 }
 
-static size_t table_row_of(const struct table_work *work, int32_t rank)
-{
-    size_t at = 0, end = work->reduced->member_count;
-    while (end - at > 1) {
-        size_t middle = at + (end - at) / 2;
-        if (work->reduced->members[middle].rank <= rank)
-            at = middle;
-        else
-            end = middle;
-    }
-    return at;
-}
-
 // --- who came last to collectives -----------------------------------------------------------------
 
 static void table_last(struct table_work *work, int32_t rank, double waited_ns, size_t block)
 {
-    size_t at = table_row_of(work, rank);
+    size_t at = (size_t)(reduced_member(work->reduced, rank) - work->reduced->members); // of a meeting: it is there
     work->table->rows[at].last++;
     work->more[at * LATE_BLOCKS + block] += waited_ns;
 }
@@ -124,11 +111,16 @@ static void table_collective(struct table_work *work, const struct reduced_meeti
     }
     work->table->collectives++;
     work->table->unclear += !sure;
+    bool told = sure;
     if (sure)
         table_last(work, last->last, waits_ns / (came - 1), block);
-    for (size_t i = 0; i < count && !sure; i++)
-        if (nodes[i].count > 1)
-            table_last(work, nodes[i].last, (double)nodes[i].waits_ns / (nodes[i].count - 1), block);
+    for (size_t i = 0; i < count && !sure; i++) {
+        if (nodes[i].count < 2)
+            continue;
+        told = true;
+        table_last(work, nodes[i].last, (double)nodes[i].waits_ns / (nodes[i].count - 1), block);
+    }
+    work->table->told += told;
 }
 
 // All of a communicator, whose order is that of time. Returns how many ranks it has at most.
@@ -170,7 +162,10 @@ static void table_collectives(struct table_work *work)
     work->table->why = grouped                                       ? REDUCED_WHY_GROUPS
                        : kernels && kernels < members                ? REDUCED_WHY_MIXED
                        : work->table->collectives < LATE_BLOCKS      ? REDUCED_WHY_FEW
+                       : work->table->told < LATE_BLOCKS             ? REDUCED_WHY_CLOCKS
                                                                      : REDUCED_TOLD;
+    if (work->table->told < LATE_BLOCKS && work->table->told < work->table->collectives) // who nobody told of is not 0 late
+        return;
     for (size_t i = 0; i < reduced->member_count; i++) {
         work->table->rows[i].late_ns = 0;
         for (size_t block = 0; block < LATE_BLOCKS; block++)
@@ -210,7 +205,10 @@ static void table_waits(struct table_work *work)
     if (count)
         qsort(work->parts, count, sizeof *work->parts, table_by_window);
     size_t windows = table_keep_common(work->parts, count, rows);
-    if (windows < LATE_BLOCKS) {
+    uint64_t waits = 0;
+    for (size_t i = 0; i < windows * rows; i++)
+        waits = spread_sum(waits, work->parts[i].waits);
+    if (windows < LATE_BLOCKS || waits < LATE_BLOCKS) {
         work->table->why = REDUCED_WHY_FEW;
         return;
     }
@@ -253,16 +251,9 @@ static void table_compare(struct table_work *work)
 static void table_name(struct table_work *work, size_t index)
 {
     struct reduced_row *row = &work->table->rows[index];
-    const double *more = &work->more[index * LATE_BLOCKS];
-    double mean = 0, square = 0;
-    for (size_t i = 0; i < LATE_BLOCKS; i++)
-        mean += more[i] / LATE_BLOCKS;
-    for (size_t i = 0; i < LATE_BLOCKS; i++)
-        square += (more[i] - mean) * (more[i] - mean);
-    double error = sqrt(square / (LATE_BLOCKS - 1) / LATE_BLOCKS);
-    row->more_share = mean * LATE_BLOCKS / work->steps_ns;
-    row->errors = error > 0 ? mean / error : mean > 0 ? INFINITY : 0;
-    row->late = work->table->why == REDUCED_TOLD && row->more_share >= late_rank_share && row->errors >= late_rank_errors;
+    double sum, errors = late_errors(&work->more[index * LATE_BLOCKS], &sum);
+    row->more_share = sum / work->steps_ns;
+    row->late = work->table->why == REDUCED_TOLD && row->more_share >= late_rank_share && errors >= late_rank_errors;
 }
 
 static int table_by_late(const void *left, const void *right)

@@ -18,8 +18,8 @@ struct reduced_row { // a rank
     uint64_t last;              // collectives to which it came last
     double late_ns;             // the others waited for it, in the mean of them, of all steps together; NaN: not known
     double more_share;          // of the time of the steps, by how much that is more than for the others; NaN: not known
-    double errors;              // the same in its standard errors
     bool late;                  // it is named
+    bool ended;                 // its recorder was, in order: else what came later may lack
 };
 
 enum reduced_why { // why nobody is named, whoever came last
@@ -29,7 +29,8 @@ enum reduced_why { // why nobody is named, whoever came last
     REDUCED_WHY_MESSAGES,  // ranks send to each other: they hand on each other's lateness
     REDUCED_WHY_GROUPS,    // collectives are of some of the ranks: the same
     REDUCED_WHY_MIXED,     // some came when kernels began, others when they were called for
-    REDUCED_WHY_FEW,       // too few collectives, or windows that all have
+    REDUCED_WHY_FEW,       // too few collectives, or waits, or windows that all have
+    REDUCED_WHY_CLOCKS,    // of too few collectives it is told who came last: each node has one rank, and their clocks are not known well enough
     REDUCED_WHY_COUNT
 };
 
@@ -38,6 +39,7 @@ struct reduced_table {
     size_t count;
     bool by_collectives;            // else by waits on the host
     uint64_t collectives, unclear;  // unclear: across nodes their clocks do not tell who came last; it is told within each node
+    uint64_t told;                  // of them, of which it is told at all, if only within a node that has several ranks
     enum reduced_why why;
 };
 
