@@ -339,11 +339,11 @@ int merge_reduced(const struct merge_reduced_opts *opts, enum exit_code *ret_exi
         rc = error_set(err, -EINVAL, "there are no ranks in '%s'", opts->paths[0]);
     if (rc == 0 && !opts->dry_run) {
         struct reduced_table table;
-        reduced_encode(&work.all, &bytes);
+        rc = reduced_encode(&work.all, &bytes, err);
         work.file_bytes = bytes.len;
         reduced_measure(&work);
         reduced_table_make(&work.all, &table);
-        if (opts->output)
+        if (rc == 0 && opts->output)
             rc = reduced_write(opts, &work.all, &bytes, err);
         if (rc == 0 && opts->json)
             rc = reduced_print_json(&work, &table, err);

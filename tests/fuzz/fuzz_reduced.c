@@ -23,8 +23,7 @@ static void add(const struct reduced *reduced, int twice)
     struct error err = {0};
     struct strbuf first = {0}, second = {0};
     fuzz_require(reduced_add(&sum, reduced, &err) == 0, "what is read can be added to nothing");
-    reduced_encode(reduced, &first);
-    reduced_encode(&sum, &second);
+    fuzz_require(reduced_encode(reduced, &first, &err) == 0 && reduced_encode(&sum, &second, &err) == 0, "what is read is not too large");
     fuzz_require(first.len == second.len && memcmp(first.text, second.text, first.len) == 0, "and is the same then");
     if (twice && reduced->member_count)
         fuzz_require(fuzz_check(reduced_add(&sum, reduced, &err), &err) < 0, "nobody counts twice");
@@ -50,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < 8; i++)
         file[body + i] = (uint8_t)(sum >> (8 * i));
     if (fuzz_check(reduced_decode(file, body + 8, "fuzz", &reduced, &err), &err) == 0) {
-        reduced_encode(&reduced, &again);
+        fuzz_require(reduced_encode(&reduced, &again, &err) == 0, "what is read is not too large");
         fuzz_require(again.len == body + 8 && memcmp(again.text, file, again.len) == 0, "one form only");
         add(&reduced, twice);
         read_table(&reduced);

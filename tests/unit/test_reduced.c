@@ -221,11 +221,12 @@ static void job_make(struct reduced *ret, struct random_state *random) // random
 
 TEST(ranks_added_by_any_tree_are_the_same_file)
 {
+    struct error err = {0};
     struct random_state random = {21};
     struct reduced job;
     struct strbuf file = {0};
     job_make(&job, NULL);
-    reduced_encode(&job, &file);
+    CHECK_INT(reduced_encode(&job, &file, &err), 0);
     CHECK_INT(job.node_count, RANKS / A_NODE);
     CHECK_INT(job.member_count, RANKS);
     CHECK_INT(job.gist_count, RANKS * WINDOWS);
@@ -234,7 +235,7 @@ TEST(ranks_added_by_any_tree_are_the_same_file)
         struct reduced other;
         struct strbuf bytes = {0};
         job_make(&other, &random);
-        reduced_encode(&other, &bytes);
+        CHECK_INT(reduced_encode(&other, &bytes, &err), 0);
         CHECK_INT(bytes.len, file.len);
         CHECK(bytes.len == file.len && memcmp(bytes.text, file.text, file.len) == 0);
         strbuf_free(&bytes);
@@ -296,7 +297,7 @@ TEST(what_is_no_part_of_the_job_is_refused)
     struct strbuf before = {0}, after = {0};
     rank_make(3, &a);
     rank_make(3, &b);
-    reduced_encode(&a, &before);
+    CHECK_INT(reduced_encode(&a, &before, &err), 0);
     CHECK_INT(reduced_add(&a, &b, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "rank 3 of run 'job' is there twice");
     b.members[0].rank = b.gists[0].rank = b.gists[1].rank = b.gists[2].rank = 4;
@@ -307,7 +308,7 @@ TEST(what_is_no_part_of_the_job_is_refused)
     b.restart = 2;
     CHECK_INT(reduced_add(&a, &b, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "cannot become one");
-    reduced_encode(&a, &after);
+    CHECK_INT(reduced_encode(&a, &after, &err), 0);
     CHECK(before.len == after.len && memcmp(before.text, after.text, after.len) == 0);
     b.restart = 1;
     CHECK_INT(reduced_add(&a, &b, &err), 0);
@@ -347,14 +348,14 @@ TEST(a_file_comes_back_as_it_was)
     struct strbuf file = {0}, again = {0};
     struct error err;
     job_make(&job, NULL);
-    reduced_encode(&job, &file);
+    CHECK_INT(reduced_encode(&job, &file, &err), 0);
     CHECK_INT(decode(file.text, file.len, &back, &err), 0);
     CHECK_STR(back.run, "job");
     CHECK_INT(back.restart, 1);
     CHECK_INT(back.ranks, RANKS);
     CHECK_INT(back.members[5].dropped, 5);
     CHECK_INT(back.meeting_count, job.meeting_count);
-    reduced_encode(&back, &again);
+    CHECK_INT(reduced_encode(&back, &again, &err), 0);
     CHECK(again.len == file.len && memcmp(again.text, file.text, file.len) == 0);
     strbuf_free(&file);
     strbuf_free(&again);
@@ -368,7 +369,7 @@ TEST(a_file_that_is_cut_or_changed_is_refused_in_words)
     struct strbuf file = {0};
     struct error err;
     rank_make(2, &rank);
-    reduced_encode(&rank, &file);
+    CHECK_INT(reduced_encode(&rank, &file, &err), 0);
     for (size_t cut = 0; cut < file.len; cut++) {
         int rc = decode(file.text, cut, &back, &err);
         CHECK_INT(rc, cut < 4 ? -EINVAL : -EBADMSG);
@@ -400,7 +401,7 @@ static void check_sealed(uint8_t *bytes, size_t size, size_t *accepted)
         return;
     }
     ++*accepted;
-    reduced_encode(&back, &again);
+    CHECK_INT(reduced_encode(&back, &again, &err), 0);
     CHECK(again.len == size && memcmp(again.text, bytes, size) == 0);
     CHECK_INT(reduced_add(&sum, &back, &err), 0);
     reduced_free(&sum);
@@ -421,7 +422,7 @@ TEST(a_file_that_somebody_made_up_does_no_harm)
     job = a;
     CHECK_INT(reduced_add(&job, &b, &err), 0);
     reduced_free(&b);
-    reduced_encode(&job, &file);
+    CHECK_INT(reduced_encode(&job, &file, &err), 0);
     uint8_t *bytes = xcalloc(file.len, 1);
     for (size_t at = 4; at < file.len - 8; at++) // each byte: another bit, all bits
         for (int how = 0; how < 2; how++) {
@@ -444,6 +445,18 @@ TEST(a_file_that_somebody_made_up_does_no_harm)
     free(bytes);
     strbuf_free(&file);
     reduced_free(&job);
+}
+
+TEST(a_file_that_could_not_be_read_again_is_not_made)
+{
+    struct reduced_gist gists[3] = {{.size = REDUCED_BYTES_MAX / 2}, {.size = REDUCED_BYTES_MAX / 2}, {.size = 1}}; // nothing is read of them
+    const struct reduced large = {.run = (char[]){"job"}, .ranks = 1, .window_steps = 5, .gists = gists, .gist_count = 3};
+    struct strbuf file = {0};
+    struct error err = {0};
+    CHECK_INT(reduced_encode(&large, &file, &err), -E2BIG);
+    CHECK_CONTAINS(err.text, "take a larger --window");
+    CHECK_INT(file.len, 0);
+    strbuf_free(&file);
 }
 
 TEST(a_file_that_is_none_is_told)

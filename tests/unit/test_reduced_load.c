@@ -126,7 +126,7 @@ TEST(what_happens_in_a_step_is_in_its_window)
     CHECK_INT(reduced.nodes[0].error_ns, 5);
     struct strbuf file = {0}; // and it is a file
     struct reduced back;
-    reduced_encode(&reduced, &file);
+    CHECK_INT(reduced_encode(&reduced, &file, &err), 0);
     CHECK_INT(reduced_decode(file.text, file.len, "x", &back, &err), 0);
     strbuf_free(&file);
     reduced_free(&back);

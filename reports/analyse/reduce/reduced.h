@@ -16,7 +16,7 @@ enum {
     REDUCED_RANKS_MAX = 1 << 20,     // of a job, as `upgate merge` takes them
     REDUCED_NAME_MAX = 255,          // bytes of a run, a host, a boot
     REDUCED_BYTES_MAX = 1 << 30,     // of a file: a million gists
-    REDUCED_MEETINGS_MAX = 1 << 22   // collectives and nodes: 200 steps of 100 collectives on 200 nodes, 235 MB of memory
+    REDUCED_MEETINGS_MAX = 1 << 22   // collectives, of each node its own: 200 steps of 100 collectives on 200 nodes, 235 MB of memory
 };
 #define REDUCED_NS_END ((int64_t)1 << 61) // as times in stores (tracer/store/ranges.h)
 
@@ -74,7 +74,8 @@ ERROR_CHECKED int reduced_add(struct reduced *sum, const struct reduced *more, s
 void reduced_free(struct reduced *reduced); // {0} ok
 const struct reduced_rank *reduced_member(const struct reduced *reduced, int64_t rank); // NULL: it is not there
 
-void reduced_encode(const struct reduced *reduced, struct strbuf *ret);
+// Added to ret. -E2BIG: the file would be larger than reduced_read takes; ret is as before then.
+ERROR_CHECKED int reduced_encode(const struct reduced *reduced, struct strbuf *ret, struct error *err);
 // -EBADMSG: damaged; -EINVAL: no reduced file, or one of a newer version. name: for the sentence. ret is {0} then.
 ERROR_CHECKED int reduced_decode(const void *bytes, size_t size, const char *name, struct reduced *ret, struct error *err);
 ERROR_CHECKED int reduced_read(const char *path, struct reduced *ret, struct error *err);

@@ -89,9 +89,19 @@ static void reduced_put_meetings(struct strbuf *out, const struct reduced *reduc
     reduced_put_number(out, 0); // no communicator follows
 }
 
-void reduced_encode(const struct reduced *reduced, struct strbuf *ret)
+static int reduced_too_large(size_t bytes, struct error *err)
 {
-    size_t begin = ret->len;
+    return error_set(err, -E2BIG, "the ranks reduced would have more than %zu bytes, and a file has %d at most: take a larger --window", bytes,
+                     (int)REDUCED_BYTES_MAX);
+}
+
+int reduced_encode(const struct reduced *reduced, struct strbuf *ret, struct error *err)
+{
+    size_t begin = ret->len, gist_bytes = 0;
+    for (size_t i = 0; i < reduced->gist_count; i++) // most of it, and seen before it takes memory
+        gist_bytes += reduced->gists[i].size;
+    if (gist_bytes > REDUCED_BYTES_MAX)
+        return reduced_too_large(gist_bytes, err);
     strbuf_add_bytes(ret, reduced_magic, sizeof reduced_magic);
     reduced_put_number(ret, REDUCED_VERSION);
     reduced_put_text(ret, reduced->run ? reduced->run : "");
@@ -118,7 +128,14 @@ void reduced_encode(const struct reduced *reduced, struct strbuf *ret)
     }
     reduced_put_gists(ret, reduced);
     reduced_put_meetings(ret, reduced);
-    reduced_put_word(ret, reduced_checksum(ret->text + begin, ret->len - begin));
+    size_t size = ret->len - begin;
+    if (size + REDUCED_CHECKSUM_SIZE > REDUCED_BYTES_MAX) {
+        ret->len = begin;
+        ret->text[begin] = '\0';
+        return reduced_too_large(size, err);
+    }
+    reduced_put_word(ret, reduced_checksum(ret->text + begin, size));
+    return 0;
 }
 
 // --- in -------------------------------------------------------------------------------------------
