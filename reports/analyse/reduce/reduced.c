@@ -141,7 +141,7 @@ static int reduced_join_meetings(const struct reduced *a, const struct reduced *
         if (order == 0)
             reduced_meeting_add(&of_first, &of_second);
         if (ret->meeting_count == REDUCED_MEETINGS_MAX)
-            return error_set(err, -E2BIG, "the ranks have more than %d collectives, of each node its own: reduce fewer steps or ranks at a time",
+            return error_set(err, -E2BIG, "the ranks have more than %d collectives, of each node its own: give fewer directories or files at a time",
                              (int)REDUCED_MEETINGS_MAX);
         vector_push(ret->meetings, ret->meeting_count, order <= 0 ? of_first : of_second);
         i += order <= 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard, reduced. Rows come in about the order of time: the gist of one window is open, those of the others are bytes, so that memory does
-// not grow with what happens in a step.
+// A shard, reduced. Rows come in about the order of time: the gist of one window is open, those of the others are bytes. Memory grows with the
+// shard all the same: its waits and collectives are loaded as for `upgate stalls`, and what each row of gpu_work is; rows of gpu_op, steps and
+// phases are read one by one.
 #include "reports/analyse/reduce/reduced_load.h"
 
 #include <errno.h>
@@ -246,7 +247,8 @@ static int load_collectives(const struct load *load, struct reduced *ret, struct
         if (at <= 0 || op->sequence < 0)
             continue;
         if (ret->meeting_count == REDUCED_MEETINGS_MAX)
-            return error_set(err, -E2BIG, "'%s' has more than %d collectives", store_path(load->store), (int)REDUCED_MEETINGS_MAX);
+            return error_set(err, -E2BIG, "'%s' has more than %d collectives, which are too many to be reduced: record less of the job at a time",
+                             store_path(load->store), (int)REDUCED_MEETINGS_MAX);
         vector_push(ret->meetings, ret->meeting_count,
                     (struct reduced_meeting){.communicator = (uint64_t)op->communicator, .number = (uint64_t)op->sequence, .count = 1,
                                              .last = load->source->rank, .last_ns = at});

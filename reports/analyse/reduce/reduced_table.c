@@ -61,7 +61,8 @@ static void table_rows(struct table_work *work)
                 continue;
             gist_add(all, &one);
             work->parts[at] = (struct table_part){gist->window, spread_count(&one.spreads[GIST_STEP]),
-                                                  spread_count(&one.spreads[GIST_WAIT_RANKS]), i, (double)one.spreads[GIST_STEP].sum_ns, (double)one.spreads[GIST_WAIT_RANKS].sum_ns};
+                                                  spread_count(&one.spreads[GIST_WAIT_RANKS]), i, (double)one.spreads[GIST_STEP].sum_ns,
+                                                  (double)one.spreads[GIST_WAIT_RANKS].sum_ns};
         }
         table_row(reduced, member, all, &work->table->rows[i]);
         work->steps_ns += work->table->rows[i].ns[GIST_STEP] / (double)reduced->member_count;
