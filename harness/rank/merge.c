@@ -413,8 +413,8 @@ static int merge_find_path(const struct merge_opts *opts, struct merge_result *r
     return rc || opts->dry_run ? rc : directory_make_above(result->path, 0777, err);
 }
 
-// Where the store grows: two merges of one path must not write into the same. Those of this host that were killed are taken away.
-static char *merge_partial(const char *path)
+// Two merges of one path must not write into the same.
+char *merge_partial(const char *path)
 {
     char host[HOST_NAME_MAX + 1] = "";
     gethostname(host, sizeof host - 1);
@@ -432,6 +432,13 @@ static char *merge_partial(const char *path)
     free(folder);
     free(prefix);
     return xasprintf("%s.%s-%d.partial", path, host, (int)getpid());
+}
+
+int merge_settle(const char *partial, const char *path, struct error *err)
+{
+    if (link(partial, path) == 0 || (errno != EEXIST && rename(partial, path) == 0)) // link: takes nobody's place
+        return 0;
+    return error_set(err, errno == EEXIST ? -EINVAL : -errno, "failed to make '%s': %s", path, strerror(errno));
 }
 
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
@@ -453,8 +460,8 @@ int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct er
     if (rc == 0)
         rc = merge_fill(store, opts, ret, err);
     store_close(store);
-    if (rc == 0 && link(partial, ret->path) < 0 && (errno == EEXIST || rename(partial, ret->path) < 0)) // link: takes nobody's place
-        rc = error_set(err, errno == EEXIST ? -EINVAL : -errno, "failed to make '%s': %s", ret->path, strerror(errno));
+    if (rc == 0)
+        rc = merge_settle(partial, ret->path, err);
     unlink(partial);
     free(partial);
     return rc;

@@ -65,4 +65,9 @@ int merge_find(const struct merge_opts *opts, struct merge_result *ret, struct e
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err);
 void merge_free(struct merge_result *result);
 
+// Where a file grows that will be `path`; what killed merges of this host left of theirs is taken away. The caller frees, and unlinks.
+char *merge_partial(const char *path);
+// What has grown gets its name. -EINVAL: somebody else took it meanwhile, and keeps it.
+ERROR_CHECKED int merge_settle(const char *partial, const char *path, struct error *err);
+
 #endif

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/containers/vector.h"
 #include "common/parallel.h"
 #include "common/strings.h"
 #include "harness/rank/choose.h"
@@ -12,10 +13,19 @@
 
 struct reduce_work {
     const struct merge_result *shards;
-    uint64_t window_steps;
+    const struct reduce_opts *opts;
     struct reduced *list; // of each chosen shard
     char **why;           // it has none; NULL: it has
 };
+
+// Without what is in it.
+static void reduce_member(const struct reduced_source *source, uint64_t window_steps, struct reduced *ret)
+{
+    const struct reduced_node node = {.boot = xstrdup(source->boot), .host = xstrdup(source->host), .error_ns = -1};
+    *ret = (struct reduced){.run = xstrdup(source->run), .restart = source->restart, .ranks = source->ranks, .window_steps = window_steps};
+    vector_push(ret->nodes, ret->node_count, node);
+    vector_push(ret->members, ret->member_count, ((struct reduced_rank){.rank = source->rank}));
+}
 
 static void reduce_shard(void *arg, size_t index)
 {
@@ -37,9 +47,13 @@ static void reduce_shard(void *arg, size_t index)
         work->why[index] = xasprintf("'%s' has several ranks in one: reduce the shards that it was made of", shard->path);
         return;
     }
+    if (work->opts->dry_run) {
+        reduce_member(&source, work->opts->window_steps, &work->list[index]);
+        return;
+    }
     int rc = scan_open(shard, &store, &err);
     if (rc == 0)
-        rc = reduced_load(store, &source, work->window_steps, &work->list[index], &err);
+        rc = reduced_load(store, &source, work->opts->window_steps, &work->list[index], &err);
     store_close(store);
     if (rc)
         work->why[index] = xstrdup(err.text);
@@ -49,34 +63,38 @@ int reduce_add_all(struct reduced *list, size_t count, struct error *err)
 {
     for (size_t width = 1; width < count; width *= 2)
         for (size_t i = 0; i + width < count; i += 2 * width) {
-            int rc = reduced_add(&list[i], &list[i + width], err);
+            struct reduced *more = &list[i + width];
+            int rc = list[i].run ? reduced_add(&list[i], more, err) : 0;
             if (rc)
                 return rc;
-            reduced_free(&list[i + width]);
+            if (list[i].run)
+                reduced_free(more);
+            else
+                list[i] = *more;
+            *more = (struct reduced){0};
         }
     return 0;
 }
 
-int reduce_shards(const struct merge_opts *opts, uint64_t window_steps, struct merge_result *ret_shards, struct reduced *ret, struct error *err)
+int reduce_shards(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err)
 {
-    int rc = merge_find(opts, ret_shards, err);
-    size_t count = ret_shards->chosen_count, reduced = 0;
-    if (rc || opts->dry_run)
-        return rc;
-    struct reduce_work work = {.shards = ret_shards, .window_steps = window_steps, .list = xcalloc(count + 1, sizeof *work.list),
-                               .why = xcalloc(count + 1, sizeof *work.why)};
+    size_t count = shards->chosen_count, reduced = 0;
+    int rc = 0;
+    struct reduce_work work = {.shards = shards, .opts = opts, .list = xcalloc(count + 1, sizeof *work.list), .why = xcalloc(count + 1, sizeof *work.why)};
     parallel_each(count, reduce_shard, &work);
     for (size_t i = 0; i < count; i++) {
         reduced += !work.why[i];
-        for (size_t k = 0; work.why[i] && k < ret_shards->chosen[i]->held_count; k++)
-            choose_add_missing(ret_shards, ret_shards->chosen[i]->held[k].rank, work.why[i]);
+        for (size_t k = 0; work.why[i] && k < shards->chosen[i]->held_count; k++)
+            choose_add_missing(shards, shards->chosen[i]->held[k].rank, work.why[i]);
     }
     if (!reduced)
-        rc = error_set(err, -EINVAL, "no shard of run '%s' can be reduced: %s", ret_shards->run, count ? work.why[0] : "there is none");
+        rc = error_set(err, -EINVAL, "no shard of run '%s' can be reduced: %s", shards->run, count ? work.why[0] : "there is none");
     if (rc == 0)
         rc = reduce_add_all(work.list, count, err);
-    if (rc == 0)
-        rc = reduced_add(ret, &work.list[0], err);
+    if (rc == 0) {
+        *ret = work.list[0];
+        work.list[0] = (struct reduced){0};
+    }
     for (size_t i = 0; i < count; i++) {
         reduced_free(&work.list[i]);
         free(work.why[i]);

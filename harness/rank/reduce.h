@@ -7,10 +7,14 @@
 #include "harness/rank/merge.h"
 #include "reports/analyse/reduce/reduced.h"
 
-// Which shards: as merge_find, of whose opts it is the same. 0: ranks may be missing, as *ret_shards says (merge_free in any case); who
-// cannot be reduced is one of them. -EINVAL as merge_find, and where nobody can. *ret is added to.
-ERROR_CHECKED int reduce_shards(const struct merge_opts *opts, uint64_t window_steps, struct merge_result *ret_shards, struct reduced *ret,
-                                struct error *err);
+struct reduce_opts {
+    uint64_t window_steps;
+    bool dry_run; // only whose they are: no shard is opened
+};
+
+// Those that merge_find chose. 0: ranks may be missing, to which who cannot be reduced is added. -EINVAL: nobody can. *ret is untouched on
+// failure.
+ERROR_CHECKED int reduce_shards(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err);
 // Adds all of them, by halves: list[0] is the sum, the others are empty.
 ERROR_CHECKED int reduce_add_all(struct reduced *list, size_t count, struct error *err);
 

@@ -194,6 +194,7 @@ static int merge_go_reduced(const struct merge_values *values, const struct opti
                                             .run = values->shards.run,
                                             .restart = shard_values_restart(&values->shards),
                                             .window_steps = values->window,
+                                            .window_given = values->window_given,
                                             .output = values->common.output,
                                             .part = values->part,
                                             .json = strcmp(values->common.format, "json") == 0,

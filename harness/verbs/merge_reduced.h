@@ -15,7 +15,8 @@ struct merge_reduced_opts {
     size_t count;       // not 0
     const char *run;    // of shards; NULL: the only one
     int64_t restart;    // -1: the last one
-    uint64_t window_steps;
+    uint64_t window_steps; // of shards
+    bool window_given;  // files must have it, too
     const char *output; // NULL: only printed
     bool part;          // of one node: other ranks are elsewhere; output is a directory
     bool json, dry_run;

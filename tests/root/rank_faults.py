@@ -439,17 +439,49 @@ def case_part_of_a_job_that_runs(folder):
     assert code == 0 and not document["notes"], (code, document, stderr)
 
 
+REDUCED_STEPS, REDUCED_LATE, REDUCED_LATE_NS, REDUCED_STEP_NS = 30, 6, 4_000_000, 20_000_000
+
+
+def put_steps(begin_ns, *places):
+    """Into each shard there 30 steps, each with a collective, to which one rank comes late. The second node's clock is that of two_nodes_of_four."""
+    for path in (os.path.join(place, "job", name) for place in places for name in os.listdir(os.path.join(place, "job"))):
+        number = int(os.path.basename(path)[2:-3])
+        from_ns, late_ns = begin_ns + (5_000_000_000_000 if number >= 4 else 0), REDUCED_LATE_NS if number == REDUCED_LATE else 0
+        process = rig.rows(path, "SELECT id FROM process WHERE kind = 'target' ORDER BY id")[0][0]
+        statements = []
+        for index in range(REDUCED_STEPS):
+            at = from_ns + index * REDUCED_STEP_NS
+            came = at + 5_000_000 + 1_000 * ((7 * index + 3 * number) % 11) + late_ns
+            statements += [("INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, ?, ?, ?, ?)",
+                            (number, index, at, REDUCED_STEP_NS - 1_000)),
+                           ("INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, sequence, function, count, "
+                            "bytes, channels, plugin_version) VALUES (?, ?, ?, ?, 77, ?, 8, ?, 'AllReduce', 1, 4, 1, 5)",
+                            (process, came - 1_000, came, at + 10_000_000, number, index))]
+        rig.change(path, *statements)
+
+
 def case_reduced(folder):
-    """Shards reduced at once, node by node, and added in another order: the same bytes. Ranks that are missing or there twice, files that are none."""
+    """Shards reduced at once, node by node, and added in another order: the same bytes, and who is late in them. Ranks that are missing or there twice,
+    files that are none, places that are taken."""
     near, far, flat = two_nodes_of_four(folder)
     whole, parts = os.path.join(folder, "whole.reduced"), os.path.join(folder, "parts")
+    code, document, stderr = rig.reduced(flat)
+    assert code == 0 and document["why_not"] == "no steps were recorded" and document["windows"] == 0, (code, document, stderr)
+    begin_ns = max(rig.rows(os.path.join(near, "job", "0-%d.db" % number), "SELECT min(out_ns) FROM gap")[0][0] for number in range(4))
+    put_steps(begin_ns, near, far, flat)
     code, document, stderr = rig.reduced(flat, "-o", whole)
     assert code == 0 and (document["ranks"], document["nodes"], document["missing"]) == (8, 2, []), (code, document, stderr)
-    assert sorted(row["rank"] for row in document["rows"]) == list(range(8)) and not any(row["late"] for row in document["rows"]), document
-    assert document["bytes"] == os.path.getsize(whole) and document["why_not"] == "no steps were recorded", document
+    assert document["bytes"] == os.path.getsize(whole) and document["why_not"] is None, document
+    assert (document["windows"], document["collectives"], document["unclear"], document["told"]) == (8 * REDUCED_STEPS // 5, REDUCED_STEPS, 0, REDUCED_STEPS)
+    assert sorted(row["rank"] for row in document["rows"]) == list(range(8)) and all(row["steps"] == REDUCED_STEPS for row in document["rows"]), document
+    assert all(row["ended"] for row in document["rows"]), document
+    late = document["rows"][0]
+    assert [row["rank"] for row in document["rows"] if row["late"]] == [REDUCED_LATE] and late["node"] == "far" and late["last"] == REDUCED_STEPS, document
+    assert abs(late["late_ns"] / REDUCED_STEPS - REDUCED_LATE_NS) < 20_000, late
     for place in (far, near):
         code, document, stderr = rig.reduced(place, "--part", "-o", parts)
         assert code == 0 and (document["ranks"], document["nodes"], document["missing"]) == (8, 1, []), (code, document, stderr)
+    assert rig.shards(parts) == ["job/0-0.reduced", "job/0-4.reduced"], rig.shards(parts)
     files = [os.path.join(parts, "job", name) for name in ("0-0.reduced", "0-4.reduced")]
     with open(whole, "rb") as file:
         expected = file.read()
@@ -458,20 +490,41 @@ def case_reduced(folder):
         code, document, stderr = rig.reduced(*order, "-o", path)
         with open(path, "rb") as file:
             assert code == 0 and not document["missing"] and file.read() == expected, (order, code, document, stderr)
+    for words, code in ((files, 0), ((near, far), 0), ((near, files[1]), 0), ((near,), 3), ((files[1],), 3), ((near, near), 2)):
+        assert [rig.reduced(*words, *dry)[0] for dry in ((), ("--dry-run",))] == [code, code], (words, rig.reduced(*words, "--dry-run"))
+    assert rig.reduced(near, "--part", "-o", parts + ".3", "--dry-run")[0] == 0 and not os.path.exists(parts + ".3")
+
+    # Two of one path: one file, whole, and one refusal.
+    same = os.path.join(folder, "same.reduced")
+    both = [subprocess.Popen([rig.UPGATE, "merge", "--reduced", flat, "-o", same], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+    codes = sorted(one.wait(60) for one in both)
+    with open(same, "rb") as file:
+        assert codes == [0, 2] and file.read() == expected and not glob.glob(glob.escape(same) + ".*"), (codes, os.listdir(folder))
 
     code, document, _ = rig.reduced(files[0])
-    assert code == 3 and [one["rank"] for one in document["missing"]] == [4, 5, 6, 7], document
+    assert code == 3 and [one["rank"] for one in document["missing"]] == [4, 5, 6, 7] and not any(row["late"] for row in document["rows"]), document
+    done = rig.run(rig.UPGATE, "merge", "--reduced", files[0])
+    assert done.returncode == 3 and "late: none of the ranks that are there\n" in done.stdout and "not ended" not in done.stdout, done
     os.unlink(os.path.join(flat, "job", "0-1.db"))
+    rig.change(os.path.join(flat, "job", "0-2.db"), "UPDATE recording SET end_ns = NULL")
     code, document, _ = rig.reduced(flat)
     assert code == 3 and document["missing"] == [{"rank": 1, "why": "it has no shard"}] and len(document["rows"]) == 7, document
+    assert [row["rank"] for row in document["rows"] if not row["ended"]] == [2], document
+    done = rig.run(rig.UPGATE, "merge", "--reduced", flat)
+    assert "recorders of 1 rank (\"not ended\")" in done.stdout and done.stdout.count("  not ended\n") == 1, done
     cut = os.path.join(folder, "cut.reduced")
     shutil.copy(whole, cut)
     os.truncate(cut, os.path.getsize(cut) - 9)
-    for words, expected_code, text in (((whole, "-o", whole), 2, "exists already"), ((whole, files[0]), 2, "is there twice"), ((cut,), 4, "damaged or cut off"),
-                                       ((os.path.join(near, "job", "0-0.db"),), 2, "no file of reduced ranks"),
-                                       ((near, files[1], "--window", "7"), 2, "--window"), ((near, "--part"), 2, "no directory for the part")):
+    for words, expected_code, text in (((whole, "-o", whole), 2, "exists already"), ((cut, "-o", whole), 2, "exists already"), ((whole, files[0]), 2, "is there twice"),
+                                       ((cut,), 4, "damaged or cut off"), ((os.path.join(near, "job", "0-0.db"),), 2, "no file of reduced ranks"),
+                                       ((near, files[1], "--window", "7"), 2, "--window"), ((near, "--part"), 2, "no directory for the part"),
+                                       ((whole, "--window", "7"), 2, "with windows of 5 steps"), ((whole, "--job", "other"), 2, "is of run 'job'"),
+                                       ((whole, "--restart", "3"), 2, "is of restart 0"), ((parts,), 2, "reduced files are named one by one"),
+                                       ((near, "--part", "-o", parts), 2, "exists already"), ((near, far, "--part", "-o", parts), 2, "these are 2: leave --part out"),
+                                       ((*files, "--part", "-o", parts), 2, "these are 2: leave --part out")):
         code, document, stderr = rig.reduced(*words)
         assert code == expected_code and document is None and text in stderr, (words, code, document, stderr)
+    assert rig.reduced(whole, "--window", "5", "--job", "job", "--restart", "0")[0] == 0
     done = rig.run(rig.UPGATE, "merge", near, far)
     assert done.returncode == 2 and "unexpected argument" in done.stderr, done
     done = rig.run(rig.UPGATE, "merge", near, "--window", "7")
