@@ -38,20 +38,20 @@ struct merge_reduced {
 
 // --- what there is --------------------------------------------------------------------------------
 
-// Reduced files in a directory, or in those of runs in it.
-static bool reduced_lie_in(const char *dir, int deep)
+// Where reduced files are: the directory, or that of a run in it. NULL: there are none. The caller frees.
+static char *reduced_folder(const char *dir, int deep)
 {
     static const char ending[] = ".reduced";
     DIR *folder = opendir(dir);
     struct dirent *entry;
-    bool found = false;
+    char *found = NULL;
     while (folder && !found && (entry = readdir(folder))) {
         size_t len = strlen(entry->d_name), end = sizeof ending - 1;
-        if (entry->d_name[0] == '.')
-            continue;
-        found = len > end && strcmp(entry->d_name + len - end, ending) == 0;
         char *path = xasprintf("%s/%s", dir, entry->d_name);
-        found |= deep > 0 && reduced_lie_in(path, deep - 1);
+        if (entry->d_name[0] != '.' && len > end && strcmp(entry->d_name + len - end, ending) == 0)
+            found = xstrdup(dir);
+        else if (entry->d_name[0] != '.' && deep > 0)
+            found = reduced_folder(path, deep - 1);
         free(path);
     }
     if (folder)
@@ -84,9 +84,11 @@ static int reduced_find(const struct merge_reduced_opts *opts, struct reduced_gi
     }
     const struct merge_opts find = {.dir = given->path, .part = opts->part, .run = opts->run, .restart = opts->restart, .dry_run = opts->dry_run};
     rc = merge_find(&find, &given->shards, err);
-    if (rc == -EINVAL && !given->shards.scan.count && reduced_lie_in(given->path, 1))
+    char *folder = rc == -EINVAL && !given->shards.scan.count ? reduced_folder(given->path, 1) : NULL;
+    if (folder)
         rc = error_set(err, -EINVAL, "'%s' has no shards; reduced files are named one by one: upgate merge --reduced %s/*.reduced", given->path,
-                       given->path);
+                       folder);
+    free(folder);
     return rc;
 }
 

@@ -519,7 +519,7 @@ def case_reduced(folder):
                                        ((cut,), 4, "damaged or cut off"), ((os.path.join(near, "job", "0-0.db"),), 2, "no file of reduced ranks"),
                                        ((near, files[1], "--window", "7"), 2, "--window"), ((near, "--part"), 2, "no directory for the part"),
                                        ((whole, "--window", "7"), 2, "with windows of 5 steps"), ((whole, "--job", "other"), 2, "is of run 'job'"),
-                                       ((whole, "--restart", "3"), 2, "is of restart 0"), ((parts,), 2, "reduced files are named one by one"),
+                                       ((whole, "--restart", "3"), 2, "is of restart 0"), ((parts,), 2, "named one by one: upgate merge --reduced %s/job/*.reduced" % parts),
                                        ((near, "--part", "-o", parts), 2, "exists already"), ((near, far, "--part", "-o", parts), 2, "these are 2: leave --part out"),
                                        ((*files, "--part", "-o", parts), 2, "these are 2: leave --part out")):
         code, document, stderr = rig.reduced(*words)
