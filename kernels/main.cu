@@ -122,6 +122,12 @@ int main(int argc, char **argv)
     const bool timed = tune || others || strcmp(mode, "time") == 0;
     if (!host && !timed && strcmp(mode, "check") != 0 && strcmp(mode, "quick") != 0)
         return usage();
+#ifdef UPGATE_KERNELS_QUICK
+    if (timed) {
+        fprintf(stderr, "upgate_kernels: %s: this program was compiled quickly, to slow kernels; build it with -DUPGATE_KERNELS_QUICK=OFF\n", mode);
+        return 2;
+    }
+#endif
     while (others && first < argc && strchr(argv[first], '='))
         first++;
     if (others && first == 2)
