@@ -128,10 +128,12 @@ TEST(asked_for_where_it_goes_another_way_than_the_step)
                  {0, -1, 1, -60, -40, true},
                  {-50, -55, -45, -60, -40, false},
                  {2, -20, 25, 15, 30, true},  // a step that is measured badly
+                 {5, 4, 6, 4, 30, true},      // 17 are not 5, though it is measured badly
+                 {12, 11, 13, 4, 30, false},
                  {NAN, NAN, NAN, 40, 60, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct diff_job asked = {.untraced = {.step = {100, 100 + cases[i].step}, .delta = cases[i].step, .lo = cases[i].lo, .hi = cases[i].hi,
-                                              .cpu = {{1000, 1500}, 10 * cases[i].cpu_lo, 10 * cases[i].cpu_hi}}};
+                                              .cpu = {{1000, 1000 + 5 * (cases[i].cpu_lo + cases[i].cpu_hi)}, 10 * cases[i].cpu_lo, 10 * cases[i].cpu_hi}}};
         CHECK_INT(diff_cpu_wanted(&asked), cases[i].wanted);
     }
     struct diff_job none = {.untraced = {.cpu = {{NAN, NAN}, NAN, NAN}}};

@@ -133,6 +133,7 @@ struct diff_slow {
     double told_ns;      // of b_ns - a_ns: in parts
     double unseen_ns;    // and while nothing was seen to run
     const char *where;   // the place of four fifths of it; "": none, NULL: no parts
+    bool overlaps;       // in sum the launches of the sides do: told are the parts that stand apart by more than their own spread
     const char *why_not; // NULL; else why there are no parts
 };
 

@@ -8,12 +8,13 @@
 #include "reports/analyse/diff/path/host_path.h"
 
 // Told from 0, and by another factor than the step, by its estimate: a step that is measured badly hides nothing. The time that a step takes more is CPU
-// time, too, and is explained with it.
+// time, too, and is explained with it; where most of the CPU time is not that, an interval that is wide enough for it hides nothing either.
 bool diff_cpu_wanted(const struct diff_job *job)
 {
     const struct diff_untraced *of = &job->untraced;
-    double as_step = of->delta / of->step[0] * of->cpu.of[0];
-    return of->cpu.lo * of->cpu.hi > 0 && !(of->cpu.lo <= as_step && as_step <= of->cpu.hi);
+    double as_step = of->delta / of->step[0] * of->cpu.of[0], delta = of->cpu.of[1] - of->cpu.of[0];
+    bool as_much = of->cpu.lo <= as_step && as_step <= of->cpu.hi && fabs(delta - as_step) <= fabs(delta) / 2;
+    return of->cpu.lo * of->cpu.hi > 0 && !as_much;
 }
 
 void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree)

@@ -100,6 +100,7 @@ struct diff_job {
     double foreign[2]; // share of the traced time that other programs took, and that is left out
     bool has_gpu;
     bool single; // one window a launch: intervals tell nothing, and nothing is summed by place
+    bool rare;   // single: of the windows a few, of slow steps
     const char **place_names[2]; // of nodes, made when they are asked for
     const bool *trunk[2];        // the same: see diff_trunk
     struct diff_units units;

@@ -4,8 +4,9 @@
 // of each traced launch are divided by the gate's own rule (slow_steps.h); the steps' machinery, with the alignment that there is,
 // is run over the slow ones, and each part of them counts by what it takes beyond its mean in typical ones. Slow steps are few and
 // differ in number from launch to launch, which leaves no interval worth the name. That the sides differ the gate has told from many
-// untraced launches; of the traced ones it is asked that every one of a side lies beyond every one of the other, in sum and part by
-// part. Reads the cells; one owner thread.
+// untraced launches; of the traced ones it is asked that every one of a side lies beyond every one of the other, part by part. Where
+// they overlap in sum, as on a busy machine, a part has to lie beyond by more than its own spread, and the gate's way. Reads the cells;
+// one owner thread.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,7 +261,7 @@ static void slow_words(struct slow *slow, int side)
     free(found);
 }
 
-// In sum. True: the sides differ by it, in every launch, as the gate says.
+// In sum. True: the sides differ by it, as the gate says; overlaps: not in every launch.
 static bool slow_sum(struct slow *slow, double sign)
 {
     struct diff_slow *told = slow->told;
@@ -279,7 +280,8 @@ static bool slow_sum(struct slow *slow, double sign)
     told->b_ns = sums[1];
     told->launch_count = slow->pair_count < SLOW_LAUNCHES_TOLD ? slow->pair_count : SLOW_LAUNCHES_TOLD;
     double delta = sums[1] - sums[0];
-    return diff_launches_apart(told->launch_ns, slow->pair_count, delta, false) && delta * sign >= 0;
+    told->overlaps = !diff_launches_apart(told->launch_ns, slow->pair_count, delta, false);
+    return slow->pair_count > 1 && (told->overlaps ? delta * sign > 0 : delta * sign >= 0);
 }
 
 // --- parts of it ----------------------------------------------------------------------------------
@@ -392,7 +394,8 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
         const struct diff_contribution *of = &workload->contributions[i];
         slow_values(slow, of->groups, of->group_count, scratch, sums);
         double delta = sums[1] - sums[0];
-        if (fabs(delta) < slow_part_min * fabs(total) || !diff_launches_apart(scratch, slow->pair_count, delta, false))
+        if (fabs(delta) < slow_part_min * fabs(total) || !diff_launches_apart(scratch, slow->pair_count, delta, told->overlaps) ||
+            (told->overlaps && delta * total < 0))
             continue;
         parts[count] = (struct diff_launch_part){.contribution = *of};
         slow_part_fill(slow, sums, scratch, &parts[count++]);
@@ -409,6 +412,8 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
     for (size_t i = 0; i < told->part_count; i++) {
         struct diff_contribution *made = &parts[i].contribution;
         made->rank = (int)i + 1;
+        if (told->overlaps) // the sum is what chance made of it
+            made->share = made->delta_ns / copysign(fmax(fabs(total), fabs(told->told_ns)), total);
         if (!made->suspect_count)
             diff_suspects(&slow->job, made, slow->groups);
     }
@@ -430,7 +435,7 @@ static void slow_explain(struct slow *slow)
     free(scratch[1]);
 }
 
-static const char *slow_why_not(const struct slow *slow, bool apart)
+static const char *slow_why_not(const struct slow *slow, bool differs)
 {
     const struct diff_slow *told = slow->told;
     struct arena *arena = slow->job.arena;
@@ -448,10 +453,10 @@ static const char *slow_why_not(const struct slow *slow, bool apart)
                            unit, told->of[0] + told->of[1]);
     if (slow->pair_count == 1)
         return "one traced launch a side does not tell what is chance; trace more (schedule.traced_launches)";
-    if (!apart)
-        return "not every traced launch of the side that is worse lies beyond those of the other; trace more (schedule.traced_launches)";
     if (told->part_count)
         return NULL;
+    if (!differs || told->overlaps)
+        return "not every traced launch of the side that is worse lies beyond those of the other; trace more (schedule.traced_launches)";
     return slow_is_blind(told)
                ? "in most of the time that they take longer, nothing was seen to run"
                : "no part of them is larger in all traced launches alike";
@@ -476,7 +481,7 @@ static void slow_begin(const struct diff_job *job, struct slow *slow)
     slow->job.units = (struct diff_units){.scale = {job->units.scale[0], job->units.scale[1]}};
     slow->job.untraced.ratio_count = 0;
     slow->job.note_count = 0;
-    slow->job.single = true;
+    slow->job.single = slow->job.rare = true;
     memset(slow->job.parallel, 0, sizeof slow->job.parallel);
 }
 
@@ -490,10 +495,12 @@ int diff_slow(struct diff_job *job, struct error *err)
     struct slow slow = {0};
     slow_begin(job, &slow);
     slow_make(&slow);
-    bool apart = slow_sum(&slow, sign);
-    if (apart)
+    bool differs = slow_sum(&slow, sign);
+    if (differs)
         slow_explain(&slow);
-    slow.told->why_not = slow_why_not(&slow, apart);
+    if (slow.told->overlaps && !slow.told->part_count)
+        slow.told->where = NULL;
+    slow.told->why_not = slow_why_not(&slow, differs);
     // Then the contributions are those of the mean step: that no slow steps made it takes nothing from them.
     if (job->untraced.mean && !slow.told->part_count && strcmp(slow.told->metric, metric_infos[METRIC_MEAN_STEP_TIME].name) == 0)
         *slow.told = (struct diff_slow){0};

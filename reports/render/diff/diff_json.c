@@ -212,6 +212,7 @@ json_t *diff_view_json_slow(const struct diff_workload *workload)
     json_object_set_new(item, "told_ns", diff_json_ns(slow->told_ns));
     json_object_set_new(item, "unseen_ns", slow->where ? diff_json_ns(slow->unseen_ns) : json_null());
     json_object_set_new(item, "where", render_json_text(slow->where));
+    json_object_set_new(item, "overlaps", json_boolean(slow->overlaps));
     json_object_set_new(item, "why_not", render_json_text(slow->why_not));
     json_object_set_new(item, "contributions", parts);
     return item;

@@ -73,12 +73,14 @@ char *diff_text_slow_answer(const struct diff_workload *workload)
     if (slow->where && *slow->where)
         strbuf_add(&text, " Most of it is in %s.", slow->where);
     double total = slow->b_ns - slow->a_ns;
-    if (slow->part_count) {
+    if (slow->part_count && slow->overlaps)
+        strbuf_add(&text, " In sum the traced launches of the sides overlap: told is what stands apart in each.");
+    else if (slow->part_count) {
         char *share = diff_text_share(slow->told_ns / total);
         strbuf_add(&text, " What is told is %s of it.", share);
         free(share);
     }
-    if (slow->where && slow->unseen_ns / total > slow_unseen_min) {
+    if (slow->where && !slow->overlaps && slow->unseen_ns / total > slow_unseen_min) {
         char *share = diff_text_share(slow->unseen_ns / total);
         strbuf_add(&text, " In %s of it nothing was seen to run.", share);
         free(share);

@@ -374,6 +374,8 @@ void diff_contribute(struct diff_job *job)
         contributions_code(&all);
         contributions_judge(&all);
         contributions_places(&all);
+    } else if (job->rare) {
+        contributions_code(&all);
     }
     contributions_drop_empty(&all);
     contributions_order(&all);

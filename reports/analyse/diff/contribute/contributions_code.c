@@ -6,7 +6,8 @@
 // of those that no function explains, the same run at many places is one.
 // Which list is the shortest is asked as a minimum description length. A line costs what the least that is worth one takes. What
 // a list leaves unsaid costs its time: of a part that is said to be new, what the other side has of it; of single things those that
-// are not told from noise. A part is told where that makes the list shorter. Outer functions are asked before inner ones. Pure.
+// are not told from noise. A part is told where that makes the list shorter. Outer functions are asked before inner ones. Of rare slow
+// steps functions are asked alone, and have to be in those of each launch. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,13 +211,15 @@ static bool code_tell(struct code *code, struct code_set *set, int side, bool re
         return false;
     set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
-    if (!contributions_told(all->job, &whole.estimate, whole.half, busy)) {
+    if (all->job->rare && !whole.estimate.agrees)
+        return false;
+    if (!all->job->rare && !contributions_told(all->job, &whole.estimate, whole.half, busy)) {
         double certain = set_executes_more(all, set);
         if (certain < line || !contributions_told(all->job, &whole.estimate, fabs(whole.estimate.delta) - certain, busy))
             return false;
         whole.nearest = copysign(certain, whole.estimate.delta);
     }
-    if (set_behind(code, set, side))
+    if (!all->job->rare && set_behind(code, set, side))
         set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
     whole.label = label ? label : run_label(code, set, side);
@@ -428,9 +431,11 @@ void contributions_code(struct contributions *all)
             code.item_of[all->members[all->items[i].first + k]] = (uint32_t)i;
     code_parts_make(&code);
     code_functions(&code);
-    code_backward(&code, 0);
-    code_backward(&code, 1);
-    code_runs(&code);
+    if (!all->job->rare) { // there each operation of a side without slow steps is one that the other has more often
+        code_backward(&code, 0);
+        code_backward(&code, 1);
+        code_runs(&code);
+    }
     if (code.whole_count)
         contributions_split(all, code.owner, code.wholes, code.whole_count);
     code_parts_clear(&code);
