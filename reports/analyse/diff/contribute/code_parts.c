@@ -130,11 +130,12 @@ static double *ticks_below(const struct code *code, int side, uint32_t function)
     return ticks;
 }
 
-// Whoever calls another one to be what it is: a decorator's function, or one of the same file that the other side does not have either.
+// Whoever calls another one to be what it is: a decorator's function, one of the same file that the other side does not have either; or one
+// that the other side has, where it does not call what is new.
 static bool function_leads(const struct code *code, int side, uint32_t outer, uint32_t inner)
 {
     const struct code_function *a = &code->functions[outer], *b = &code->functions[inner];
-    if (strstr(a->name, "<locals>") || strstr(a->name, "wrapper"))
+    if (strstr(a->name, "<locals>") || strstr(a->name, "wrapper") || (a->ticks[!side] > 0 && b->ticks[!side] == 0))
         return true;
     return a->module && b->module && !strcmp(a->module, b->module) && !strstr(b->name, "<locals>") &&
            b->ticks[!side] <= CODE_ELSEWHERE * b->ticks[side];

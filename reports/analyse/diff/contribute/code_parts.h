@@ -56,7 +56,7 @@ bool code_runs_alike(const struct code_run *a, const struct code_run *b);
 // What both sides do at another place, too: "forward > layers.*"; NULL.
 const char *code_run_repeats(const struct code *code, const struct code_run *run);
 // The smallest function that nearly all below the one that was asked for last is in: what a decorator's function is around, what one
-// of the same file calls. Else that one itself.
+// of the same file calls, what is new below one that both sides have. Else that one itself.
 uint32_t code_wrapped(const struct code *code, int side, uint32_t function);
 // The outermost function that nearly all below the one that was asked for last is in, and that both sides have elsewhere; COST_NONE.
 uint32_t code_repeated(const struct code *code, int side, uint32_t function);
