@@ -150,6 +150,35 @@ TEST(even_ranks_where_one_computes_in_parts)
     job_free(&job);
 }
 
+// What rank 1 does before the collective, rank 0 does in part behind it: in all it takes as long as that one then, and not what is less of each.
+TEST(a_late_rank_works_no_less_than_the_others_in_all)
+{
+    enum { STEPS = 20 };
+    const int64_t before[] = {30, 90}, behind[] = {20, 2};
+    struct job job = {0};
+    int64_t at = 0, *other, sums[2] = {0};
+    uint32_t last[2] = {REPLAY_NONE, REPLAY_NONE};
+    for (uint32_t step = 0; step < STEPS; step++, at += 92)
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            uint32_t first = job_op(&job, (struct replay_op){at, at + before[rank], rank, step, 0, REPLAY_NONE, false});
+            job_dep(&job, last[rank]);
+            uint32_t met = job_op(&job, (struct replay_op){at + before[rank], at + 90, rank, step, 1, step, true});
+            job_dep(&job, first);
+            last[rank] = job_op(&job, (struct replay_op){rank ? at + 90 : at + 30, rank ? at + 92 : at + 50, rank, step, 2, REPLAY_NONE, false});
+            job_dep(&job, rank ? met : first);
+        }
+    CHECK_INT(job_make(&job, 2, STEPS, 3, STEPS, 0), 0);
+    other = xcalloc(job.op_count, sizeof *other);
+    bool late[2] = {[1] = true};
+    replay_if_without(job.replay, late, other);
+    for (size_t i = 0; i < job.op_count; i++)
+        sums[job.ops[i].rank] += job.ops[i].communicates ? 0 : other[i];
+    CHECK_INT(sums[0], STEPS * (before[0] + behind[0]));
+    CHECK_DBL((double)sums[1], (double)sums[0], STEPS);
+    free(other);
+    job_free(&job);
+}
+
 static int64_t late_now_and_then(int rank, int step)
 {
     return 100 + (rank == 2 && step % 10 == 3 ? 500 : 0);

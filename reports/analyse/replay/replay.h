@@ -54,7 +54,8 @@ void replay_run(const struct replay *replay, const int64_t *durations, bool dela
 // What a rank computes of a kind in a step takes the mean of the ranks that do: one may do it in two parts, and another one in one.
 void replay_if_even(const struct replay *replay, int64_t *ret);
 // The ranks ([rank_count]) are like the others: over the steps of a kind the noise of the others, in the order of what each took beyond the
-// others' mean, in place of it. Of kinds that they are not longer in they keep what they took; of kinds with few steps they get the mean.
+// others' mean, in place of it. Of kinds that they are not longer in they keep what they took; of kinds with few steps they get the mean. In all they
+// compute no less than the others of their stage in the mean, if they did before.
 void replay_if_without(const struct replay *replay, const bool *ranks, int64_t *ret);
 // No communication takes time: the ranks wait for each other only.
 void replay_if_instant(const struct replay *replay, int64_t *ret);

@@ -227,6 +227,44 @@ static void if_like_others(const struct replay *replay, const struct if_kind *ki
     }
 }
 
+// Of what a late rank was made shorter by, the share that it works longer than the others of its stage in all; 1: no more than that.
+static double if_share_of(const struct replay_job *job, const bool *ranks, size_t rank, const double *sums, const double *likes)
+{
+    double others = 0, cut = sums[rank] - likes[rank];
+    size_t count = 0;
+    for (size_t i = 0; i < job->rank_count; i++) {
+        if (ranks[i] || (job->stage_of && job->stage_of[i] != job->stage_of[rank]))
+            continue;
+        others += sums[i];
+        count++;
+    }
+    double beyond = count ? sums[rank] - others / (double)count : 0;
+    return beyond > 0 && cut > beyond ? beyond / cut : 1;
+}
+
+// In all a late rank works no less than the others do. Place by place it would: what its host does before a communication, theirs do behind it, while
+// their GPUs wait for it, and of each place only what it does longer is taken.
+static void if_keep_sums(const struct replay *replay, const bool *ranks, int64_t *ret)
+{
+    const struct replay_job *job = &replay->job;
+    double *sums = xcalloc(job->rank_count + 1, sizeof *sums), *likes = xcalloc(job->rank_count + 1, sizeof *likes),
+           *shares = xcalloc(job->rank_count + 1, sizeof *shares);
+    for (size_t i = 0; i < job->op_count; i++) {
+        if (job->ops[i].communicates)
+            continue;
+        sums[job->ops[i].rank] += (double)replay->durations[i];
+        likes[job->ops[i].rank] += (double)ret[i];
+    }
+    for (size_t i = 0; i < job->rank_count; i++)
+        shares[i] = ranks[i] ? if_share_of(job, ranks, i, sums, likes) : 1;
+    for (size_t i = 0; i < job->op_count; i++)
+        if (!job->ops[i].communicates && shares[job->ops[i].rank] < 1)
+            ret[i] = replay->durations[i] + (int64_t)((double)(ret[i] - replay->durations[i]) * shares[job->ops[i].rank]);
+    free(sums);
+    free(likes);
+    free(shares);
+}
+
 void replay_if_without(const struct replay *replay, const bool *ranks, int64_t *ret)
 {
     struct if_kind kind = {.late = xcalloc(replay->job.op_count + 1, sizeof *kind.late),
@@ -249,6 +287,7 @@ void replay_if_without(const struct replay *replay, const bool *ranks, int64_t *
             if_like_others(replay, &kind, one, behind, ret);
         }
     }
+    if_keep_sums(replay, ranks, ret);
     free(kind.late);
     free(kind.others);
 }
