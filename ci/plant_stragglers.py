@@ -287,6 +287,9 @@ compared with [stragglers.json](../reference_models/plants/stragglers.json). `wa
 for this one, as a share of a step (of the network: how long the transfer took). The rank is right when it is the only one named; the cause when function, file and
 the culprit's process are those of the answer. `others` is the share of the CPUs that was taken by neither the job nor the recorder: it makes ranks late as well. Runs in which the plant cost less than {least:.0f} % of a step are no question.
 
+In a job that its GPUs pace a late rank costs more than `lost` says, which is for how long the others waited: a step got longer by twice as much, as what they
+transfer no longer lies beside their backward pass. None of the jobs here uses GPUs.
+
 {sections}
 Not planted:
 

@@ -530,6 +530,11 @@ TEST(a_cause_nobody_wrote_a_sentence_for)
     text = stalls_text_blame(&stall);
     CHECK_STR(text, "a thing happened");
     free(text);
+    stall.meanwhile = "what it does meanwhile was not recorded";
+    text = stalls_text_blame(&stall);
+    CHECK_STR(text, "a thing happened; what it does meanwhile was not recorded");
+    free(text);
+    stall.meanwhile = NULL;
     stall.cause = "smaps_read"; // its sentence needs a culprit
     text = stalls_text_blame(&stall);
     CHECK_STR(text, "a thing happened");

@@ -285,3 +285,193 @@ TEST(calls_are_compared_where_nccl_told_no_kernels)
     story_sql(&job.story, "UPDATE nccl_op SET kernel_start_ns = NULL, kernel_end_ns = NULL WHERE rowid % 150 > 0");
     check_ahead(&job, 0);
 }
+
+// ---- what waits for a GPU cost ----
+
+#define GPU_POLL "do_poll;do_sys_poll" STORY_SYSCALL
+#define GPU_SYNC "libcuda.so.1+0x99;cuStreamSynchronize;cudaStreamSynchronize"
+#define GPU_LOSS "log_loss@/x/ddp.py:40;main@/x/ddp.py:30"
+
+// thread: 0: the rank's main one. It sleeps, or, on the CPU, asks again and again.
+static void gpu_waits(struct job *job, int rank, int64_t thread, bool spins, double begin, double end)
+{
+    thread = thread ? thread : job->main[rank];
+    if (spins)
+        story_samples(&job->story, (struct story_samples){.thread = thread, .from = begin, .to = end, .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER,
+                                                          .user = GPU_SYNC, .python = GPU_LOSS});
+    else
+        story_gap(&job->story, (struct story_gap){.thread = thread, .out = begin, .waking = end, .in = end + 0.01, .state = 1, .kernel = GPU_POLL,
+                                                  .user = GPU_SYNC, .python = GPU_LOSS});
+}
+
+static void gpu_open(struct job *job)
+{
+    job_open(job, 2, 2);
+    job_gpus(job);
+}
+
+// Two ranks whose GPUs work for all of a step but 0.1 ms. late_ms: the collective begins as much earlier on rank 0, as the GPU of rank 1 has more to do.
+static void gpu_paces(struct job *job, bool spins, double late_ms)
+{
+    gpu_open(job);
+    for (int i = 0; i < STEPS; i++)
+        for (int rank = 0; rank < 2; rank++) {
+            double at = STEP_MS * i, more = rank ? late_ms : 0;
+            job_kernel(job, rank, 1, at, 12);
+            job_kernel(job, rank, 2, at + 12, 2 + more);
+            job_communicates(job, rank, i, at + 1, at + 14 + more, at + 19.9);
+            gpu_waits(job, rank, 0, spins, at + 2, at + 19.9);
+        }
+}
+
+TEST(a_job_that_its_gpus_pace_waits_for_them_at_no_cost)
+{
+    for (int spins = 0; spins < 2; spins++) {
+        struct job job;
+        gpu_paces(&job, spins, 0);
+        CHECK_STR(story_top(&job.story)->cause, "(none)");
+        CHECK_INT(job.story.stalls->count, 0);
+        story_close(&job.story);
+    }
+}
+
+TEST(a_late_rank_comes_first_where_gpus_set_the_pace)
+{
+    for (int spins = 0; spins < 2; spins++) {
+        struct job job;
+        gpu_paces(&job, spins, 4);
+        const struct stall *top = story_top(&job.story);
+        CHECK_STR(top->cause, "straggler");
+        CHECK_INT(top->rank, 1);
+        CHECK_DBL((double)top->late_ns, 4e6, 0.2e6);
+        CHECK(story_find(&job.story, "gpu_sync") == NULL);
+        story_close(&job.story);
+    }
+}
+
+// Its host is late behind its waits, and so its GPU has nothing to do: that is its lateness, and told once.
+TEST(what_a_late_rank_does_behind_its_waits_is_told_once)
+{
+    struct job job;
+    gpu_open(&job);
+    for (int i = 0; i < STEPS; i++)
+        for (int rank = 0; rank < 2; rank++) {
+            double at = STEP_MS * i, late = rank ? 3 : 0;
+            job_kernel(&job, rank, 1, at + late, 15);
+            job_communicates(&job, rank, i, at + late, at + 15 + late, at + 19.9);
+            gpu_waits(&job, rank, 0, false, at + 1 + late, at + 19.9);
+            if (rank)
+                job_runs(&job, rank, at, at + 3, "prepare_features@/x/ddp.py:8;main@/x/ddp.py:22");
+        }
+    CHECK_STR(story_top(&job.story)->cause, "straggler");
+    CHECK_INT(story_top(&job.story)->rank, 1);
+    CHECK(story_find(&job.story, "gpu_sync") == NULL);
+    story_close(&job.story);
+}
+
+TEST(without_records_of_the_gpu_all_of_the_wait_counts)
+{
+    struct job job;
+    gpu_paces(&job, false, 0);
+    story_sql(&job.story, "DELETE FROM gpu_op");
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "gpu_sync");
+    CHECK_DBL((double)top->total_ns, 17.9e6 * STEPS, 0.1e6 * STEPS);
+    CHECK_STR(top->meanwhile, "what it does meanwhile was not recorded");
+    CHECK_CONTAINS(top->confidence_note, "what the GPU did meanwhile was not recorded");
+    story_close(&job.story);
+
+    gpu_paces(&job, false, 0); // of the first half
+    story_sql(&job.story, "DELETE FROM gpu_op WHERE start_ns < (SELECT begin_ns + 5000000000 FROM recording)");
+    story_sql(&job.story, "DELETE FROM nccl_op");
+    top = story_top(&job.story);
+    CHECK_STR(top->cause, "gpu_sync");
+    CHECK_DBL((double)top->total_ns, 17.9e6 * STEPS / 2 + 5.9e6 * STEPS / 2, 0.2e6 * STEPS); // the rest has no collectives now: 5.9 ms of a step are idle
+    story_close(&job.story);
+}
+
+// ---- a synchronisation that is in the way: the GPU has nothing to do behind it until its host has launched again ----
+
+struct needless {
+    double wait_ms;      // until the first kernel's end, 6 ms after the step's begin
+    double idle_ms;      // from then on, until the second one begins, which lasts until the next step
+    double disk_ms;      // of it the host reads a file
+    double idle_from_ms; // the GPU idles that much earlier, within the wait
+    bool spins, feeder;  // feeder: a thread waits that launches nothing
+    double lost_ms;      // of each step
+};
+
+static void gpu_needless(struct job *job, const struct needless *one)
+{
+    struct error err = {0};
+    gpu_open(job);
+    int64_t feeder = story_thread(&job->story, job->process[0], 2100, "loader");
+    story_total(&job->story, feeder, STORY_WINDOW_MS * 0.8);
+    CHECK_INT(store_exec(job->story.store, &err, "UPDATE gpu_work SET thread_id = ? WHERE stream_id = 1", "i", job->main[0]), 0);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, next = at + 6 + one->idle_ms;
+        job_called(job, 1, at, at + 0.01, at, 6 - one->idle_from_ms);
+        job_called(job, 2, next, next + 0.01, next, STEP_MS - 6 - one->idle_ms);
+        gpu_waits(job, 0, one->feeder ? feeder : 0, one->spins, at + 6 - one->wait_ms, at + 6);
+        if (one->disk_ms > 0)
+            story_gap(&job->story, (struct story_gap){.thread = job->main[0], .out = at + 6, .waking = at + 6 + one->disk_ms, .in = at + 6.01 + one->disk_ms,
+                                                      .state = 2, .flags = UG_GAP_IOWAIT,
+                                                      .kernel = "io_schedule;folio_wait_bit_common;filemap_get_pages;filemap_read;ext4_file_read_iter;vfs_read" STORY_SYSCALL});
+    }
+}
+
+TEST(a_synchronisation_costs_what_its_gpu_idles)
+{
+    static const struct needless cases[] = {
+        {.wait_ms = 5, .idle_ms = 3, .lost_ms = 3},
+        {.wait_ms = 1.5, .idle_ms = 3, .lost_ms = 1.5},                        // no more than it waited
+        {.wait_ms = 5, .idle_ms = 4, .disk_ms = 2.5, .lost_ms = 1.5},          // the rest is the disk's
+        {.wait_ms = 5, .idle_from_ms = 2, .lost_ms = 2},                       // within the wait
+        {.wait_ms = 5, .idle_from_ms = 1, .idle_ms = 1, .lost_ms = 2},
+        {.wait_ms = 5, .idle_ms = 3, .feeder = true, .lost_ms = 0},            // who waits does not launch what comes behind
+        {.wait_ms = 5, .idle_ms = 0.1, .lost_ms = 0},                          // too little for a line
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct job job;
+        gpu_needless(&job, &cases[i]);
+        story_analyse(&job.story);
+        const struct stall *sync = story_find(&job.story, "gpu_sync");
+        CHECK_INT(sync != NULL, cases[i].lost_ms > 0);
+        if (sync) {
+            CHECK_DBL((double)sync->total_ns, cases[i].lost_ms * 1e6 * STEPS, 0.05e6 * STEPS);
+            CHECK_DBL((double)sync->blocked_ns, cases[i].idle_from_ms * 1e6 * STEPS, 0.05e6 * STEPS);
+            CHECK(sync->victim_python.count > 0 && strstr(sync->victim_python.frames[0], "log_loss (ddp.py:40)") != NULL);
+            CHECK_CONTAINS(sync->meanwhile, "nothing to do");
+            CHECK(!sync->confidence_note);
+        }
+        story_close(&job.story);
+    }
+}
+
+TEST(ticks_that_hit_a_synchronisation_cost_what_its_gpu_idles)
+{
+    struct job job;
+    gpu_needless(&job, &(struct needless){.wait_ms = 5, .idle_ms = 3, .spins = true});
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "gpu_sync");
+    CHECK_DBL((double)top->total_ns, 3e6 * STEPS, 0.8e6 * STEPS); // ticks are 5 ms
+    CHECK_DBL((double)top->max_ns, 3e6, 1e6);
+    story_close(&job.story);
+}
+
+TEST(the_last_seconds_tell_the_same_of_waits_for_a_gpu)
+{
+    struct job job;
+    struct error err = {0};
+    struct stalls *stalls = NULL;
+    const struct stalls_opts opts = {.last_ns = 5000000000};
+    gpu_needless(&job, &(struct needless){.wait_ms = 5, .idle_ms = 3});
+    CHECK_INT(stalls_analyse(job.story.store, &opts, &stalls, &err), 0);
+    CHECK(stalls && stalls->count > 0);
+    if (stalls && stalls->count) {
+        CHECK_STR(stalls->stalls[0].cause, "gpu_sync");
+        CHECK_DBL((double)stalls->stalls[0].total_ns, 3e6 * STEPS / 2, 0.2e6 * STEPS);
+    }
+    stalls_free(stalls);
+    story_close(&job.story);
+}

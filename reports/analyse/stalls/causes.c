@@ -229,8 +229,9 @@ static const struct stall_cause causes_table[CAUSE_COUNT] = {
                            "load less at a time (CUDA_MODULE_LOADING=EAGER)"},
     [CAUSE_GPU_SYNC] = {"gpu_sync", "The program waits for the GPU",
                         "Threads wait or spin in cudaStreamSynchronize and the like.",
-                        "look at the GPU side: this wait ends when the kernels do; fewer "
-                        "synchronisations (.item(), .cpu(), print) help%.0s"},
+                        "make fewer synchronisations in the step (.item(), .cpu(), print), or launch more before "
+                        "each: behind it the GPU has nothing to do until the host has launched again; where the GPU "
+                        "was not recorded, look at its kernels: this wait ends when they do%.0s"},
     [CAUSE_ALLOC_RETRY] =
         {"alloc_retry", "GPU memory calls wait for the GPU",
          "Threads wait in cudaFree, cudaMalloc or cudaHostAlloc, which wait for all kernels.",

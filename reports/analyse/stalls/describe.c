@@ -260,6 +260,14 @@ static void describe_chain(const struct work *work, const struct group *group,
         (struct stall_link){describe_task(trace, last), describe_task(trace, part->culprit), via};
 }
 
+// NULL: it is no wait for a GPU.
+static const char *describe_meanwhile(const struct group *group)
+{
+    if (!gpu_waits_is(group->cause))
+        return NULL;
+    return group->notes & NOTE_GPU_KNOWN ? "only the time in which that has nothing to do counts" : "what it does meanwhile was not recorded";
+}
+
 static const char *describe_note(const struct work *work, const struct group *group)
 {
     static const struct {
@@ -278,6 +286,8 @@ static const char *describe_note(const struct work *work, const struct group *gr
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (group->notes & rows[i].note)
             strbuf_add(&text, "%s%s", text.len ? "; " : "", rows[i].text);
+    if (gpu_waits_is(group->cause) && !(group->notes & NOTE_GPU_KNOWN))
+        strbuf_add(&text, "%swhat the GPU did meanwhile was not recorded", text.len ? "; " : "");
     if (!work->trace->tick_ns && group->culprit != TRACE_NONE)
         strbuf_add(&text, "%sno samples were taken", text.len ? "; " : "");
     const char *note = text.len ? arena_copy(work->trace->arena, text.text) : NULL;
@@ -349,6 +359,7 @@ void describe_group(const struct work *work, const struct group *group, struct s
         .weight = group->weight,
         .confidence = group->confidence,
         .confidence_note = describe_note(work, group),
+        .meanwhile = describe_meanwhile(group),
         .victim = describe_task(trace, group->worst_thread),
         .victim_threads = group->threads,
         .culprit =

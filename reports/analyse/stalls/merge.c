@@ -11,7 +11,7 @@
 static const int64_t merge_join_ns = 2000000; // spans nearer than this are one episode
 enum {
     MERGE_JOIN_TICKS = 4
-}; // the same of what samples found, which turns of others cut into pieces
+}; // the same of what samples found, which turns of others cut into pieces, unless their begin and end are known
 static const int64_t merge_single_ns = 100000000; // a single stall of this length always counts
 
 static uint32_t merge_process(const struct trace *trace, uint32_t thread)
@@ -261,8 +261,8 @@ static int merge_by_key(const void *left, const void *right)
 
 static int64_t merge_join(const struct trace *trace, const struct part *part)
 {
-    return part->split == SPLIT_ON_CPU && trace->tick_ns ? MERGE_JOIN_TICKS * trace->tick_ns
-                                                         : merge_join_ns;
+    bool sampled = part->split == SPLIT_ON_CPU && !(part->notes & NOTE_GPU_KNOWN);
+    return sampled && trace->tick_ns ? MERGE_JOIN_TICKS * trace->tick_ns : merge_join_ns;
 }
 
 static void merge_spans(const struct trace *trace, struct group *group)

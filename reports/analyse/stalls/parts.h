@@ -52,6 +52,7 @@ enum part_note {
     NOTE_UNFINISHED = 1 << 4,  // the wait began before or ended after the recording
     NOTE_DISAGREE = 1 << 5,    // owner and waker are different tasks
     NOTE_SHARED = 1 << 6,      // several had their share
+    NOTE_GPU_KNOWN = 1 << 7,   // of a wait for a GPU: what that did was recorded, and it had nothing to do
 };
 
 struct part {
@@ -121,6 +122,12 @@ void oncpu_find(struct work *work);
 void facts_find(struct work *work);
 void chain_follow(
     struct work *work); // after all others: decides soft waits, moves blame to the end of chains
+// gpu_waits.c: causes whose waits end when a GPU has done something.
+bool gpu_waits_is(enum cause cause);
+bool gpu_waits_any(const struct work *work);
+// Of such waits only what they cost stays, where it was recorded what the GPU did. late: [process_count], ranks that are told as stragglers.
+// Parts are sorted, before and behind. Without trace_load_gpus nothing changes.
+void gpu_waits_take(struct work *work, const bool *late);
 // stalls.c: all of it in its order, on what work_init made. The parts are final and sorted then; idle
 // waits are gone.
 void work_find(struct work *work);

@@ -266,6 +266,16 @@ static void stalls_add_stragglers(struct stalls *stalls, const struct work *work
     }
 }
 
+// What the host of a late rank does behind its waits is told as its lateness.
+static void stalls_take_gpu_waits(struct work *work, const struct ranks *ranks, const struct late_ranks *stragglers)
+{
+    bool *late = xcalloc(work->trace->process_count + 1, sizeof *late);
+    for (size_t i = 0; i < stragglers->count; i++)
+        late[ranks->rows[stragglers->list[i].row].process] = true;
+    gpu_waits_take(work, late);
+    free(late);
+}
+
 static void stalls_fill(struct stalls *stalls, struct work *work, const struct ranks *ranks, double share_min, double trust, bool live)
 {
     struct trace *trace = work->trace;
@@ -280,7 +290,8 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct r
         what_if_find(ranks, &stragglers, trust < 1, &stalls->what_if);
         late_heat(ranks, &stragglers, begin, end, stalls->host, &stalls->heat);
     }
-    ranks_take_waits(ranks, &stragglers, work);
+    stalls_take_gpu_waits(work, ranks, &stragglers);
+    ranks_take_waits(ranks, work);
     stalls->threshold_ns = trace->threshold_ns;
     stalls->idle_ns = work->idle_ns;
     for (uint32_t i = 0; i < trace->thread_count; i++)
@@ -334,6 +345,9 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
         free(host);
         work_init(&work, trace);
         stalls_find(&work, stalls);
+        rc = gpu_waits_any(&work) ? trace_load_gpus(trace, store, err) : 0;
+    }
+    if (!rc) {
         ranks_find(trace, &ranks);
         stalls_fill(stalls, &work, &ranks, opts->share_min, trust, opts->last_ns > 0);
         stalls_add_missing(stalls, arena, ranks_missing(&ranks));

@@ -52,6 +52,7 @@ struct stall {
     int64_t blocked_ns, run_queue_ns, preempted_ns, on_cpu_ns; // what total_ns was made of
     double confidence;                                         // 0 to 1
     const char *confidence_note; // why it is below 1; NULL when it is not
+    const char *meanwhile;       // of a wait for a GPU: what is known of that, a clause; NULL: any other cause
     struct stall_task victim;    // the thread that lost most
     size_t victim_threads;
     struct stall_stack victim_kernel, victim_user, victim_python;

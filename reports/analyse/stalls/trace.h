@@ -61,6 +61,7 @@ struct trace_thread {
     bool main;      // its process's first thread
     bool leads;     // a working main thread; without any, a working thread
     bool working;   // does a real share of the work: its waits can be stalls
+    bool paces;     // where GPUs were loaded: they have to do what it launches
     bool own;       // of our library in the target: neither victim nor culprit
 };
 
@@ -148,15 +149,15 @@ struct trace_kernel { // of one process, over the recording
     uint32_t process;
 };
 
-struct trace_block { // a host waited for its GPU, in a call
-    int64_t begin, end;
-    int64_t paid; // of that, what its GPU had waited for other ranks before
+struct trace_busy { // of the GPUs of a process
+    struct trace_window *spans;  // with something else to do than to communicate, or, as trace_busy.c says, with no more to do, by begin
+    struct trace_window *blocks; // its host waited for them, in a call; by begin, without overlaps
+    size_t count, block_count;
 };
 
-struct trace_busy { // of the GPUs of a process
-    struct trace_window *spans; // with something else to do than to communicate, or, as trace_busy.c says, with no more to do, by begin
-    struct trace_block *blocks; // by begin, without overlaps
-    size_t count, block_count;
+struct trace_gpu { // of a process: when one of its GPUs had anything to do, communication as well
+    struct trace_window *spans; // by begin, without overlaps; but for what lies between two operations of a queue
+    size_t count;               // 0: it was not recorded
 };
 
 struct stalls_cache;
@@ -195,7 +196,8 @@ struct trace {
     struct trace_send *sends; // each process's as they were enqueued
     struct trace_connection *connections; // of a store from before version 11, or where the kernel did not tell: none
     struct trace_busy *busy; // of each process
-    struct trace_kernel *kernels; // where GPUs were loaded: all but collectives
+    struct trace_kernel *kernels; // where ranks communicate by NCCL: all but collectives
+    struct trace_gpu *gpus;  // of each process; NULL: not loaded
     bool from_start;         // the target was started to be recorded
     const char **texts;
     size_t node_count, nccl_count, send_count, connection_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
@@ -213,6 +215,8 @@ int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns,
                      struct trace **ret_trace, struct error *err);
 // Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
+// What GPUs did, where trace_load_ranks has not loaded it, as there are no ranks that communicate by NCCL.
+int trace_load_gpus(struct trace *trace, struct store *store, struct error *err);
 // Did NCCL tell when the kernels of its collectives began? Of few that was lost.
 bool trace_nccl_kernels(const struct trace *trace);
 // Pieces of [*begin, end) in which it is not busy, one a call; false: none is left. *at: trace_idle_from(busy, *begin) at first.
@@ -259,7 +263,8 @@ void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
 struct trace_maps {
     struct trace_ids threads;
 };
-int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err); // after communications
+// After communications. of_ranks: trace.busy and trace.kernels as well as trace.gpus.
+int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, bool of_ranks, struct error *err);
 int trace_load_nodes(struct trace *trace, struct store *store, struct error *err); // before the processes
 uint32_t trace_node_at(const struct trace *trace, int64_t process_id);
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent);

@@ -4,6 +4,7 @@
 // fast, one can be ahead of the other by the same time in each step, and its GPU waits for the other's in each, at no cost. So to wait for others costs
 // only as much as the host waits for the GPU behind it, in a synchronisation, in a copy, or for a place in a full queue; the rest of such a wait is busy
 // here, its begin first. What a collective takes when all have come is no such wait.
+// Beside that, of any program: when its GPUs had anything to do, and which threads have to launch that (gpu_waits.c).
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 enum {
     BUSY_JOIN_NS = 5000,
+    BUSY_BETWEEN_NS = 20000, // between two operations of a queue, at most
     // Operations that are on their way in a stream when a call that gives it one more waits. On an H100, CUDA 13.0, there were 1,022 at most, calls of
     // over 200 us came with 1,021 and 1,022, and calls with fewer took 8 to 10 us in the mean.
     BUSY_QUEUE = 1021,
@@ -54,6 +56,7 @@ struct busy_host { // of a process
 
 struct busy_find {
     struct trace *trace;
+    bool of_ranks;
     struct busy_host *hosts; // of each process
     struct map launches;     // of each thread, by its id: kernels and graphs that it started
     struct map streams;      // id -> index
@@ -90,6 +93,16 @@ static void busy_put_block(struct busy_host *host, int64_t begin, int64_t end, i
 {
     if (begin >= 0 && begin < end)
         vector_push(host->blocks, host->block_count, ((struct busy_block){begin, end, thread}));
+}
+
+// Those of streams beside each other, and long ones that were written when they had ended, are out of order.
+static void busy_add_gpu(struct trace_gpu *gpu, int64_t begin, int64_t end)
+{
+    struct trace_window *last = gpu->count ? &gpu->spans[gpu->count - 1] : NULL;
+    if (last && begin >= last->begin && begin - BUSY_BETWEEN_NS <= last->end)
+        last->end = end > last->end ? end : last->end;
+    else
+        vector_push(gpu->spans, gpu->count, ((struct trace_window){begin, end}));
 }
 
 // When the operation that had to end before there was a place for this one in its stream did; 0: there is none.
@@ -145,12 +158,13 @@ static void busy_add(struct busy_host *host, struct trace_busy *busy, const stru
 static int busy_load_ops(struct busy_find *find, struct store *store, const struct trace_ids *processes, struct error *err)
 {
     struct trace *trace = find->trace;
+    int64_t before = find->of_ranks ? 0 : trace_row_before(store, "gpu_op", "start_ns", trace->from_ns);
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT s.process_id, o.start_ns, o.dur_ns, coalesce(w.kernel_id, 0), k.name, o.call_ns, coalesce(o.call_dur_ns, 0) AS call_dur_ns, w.kind >= 16, "
         "coalesce(k.name LIKE '%nccl%', 0), coalesce(w.thread_id, 0), w.stream_id, o.correlation FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id LEFT JOIN "
-        "gpu_kernel k ON k.id = w.kernel_id",
-        "");
+        "gpu_kernel k ON k.id = w.kernel_id WHERE o.rowid > ?",
+        "i", before);
     if (!stmt)
         return err ? err->code : -EIO;
     struct map kernels = {0};
@@ -166,7 +180,8 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
         if (op.process == TRACE_NONE || op.begin < 0 || op.end <= op.begin)
             continue;
         busy_call(find, &op);
-        if (op.communicates)
+        busy_add_gpu(&trace->gpus[op.process], op.begin, op.end);
+        if (op.communicates || !find->of_ranks)
             continue;
         if (op.kernel)
             busy_add_kernel(trace, &kernels, &op);
@@ -267,14 +282,14 @@ static int busy_by_begin(const void *left, const void *right)
     return a->begin != b->begin ? (a->begin < b->begin ? -1 : 1) : (a->end > b->end) - (a->end < b->end);
 }
 
-// By begin, without overlaps.
-static size_t busy_join(struct trace_window *list, size_t count)
+// By begin, without overlaps, and those as near as near_ns are one.
+static size_t busy_join(struct trace_window *list, size_t count, int64_t near_ns)
 {
     size_t kept = 0;
     if (count)
         qsort(list, count, sizeof *list, busy_by_begin);
     for (size_t i = 0; i < count; i++) {
-        if (kept && list[i].begin <= list[kept - 1].end)
+        if (kept && list[i].begin - near_ns <= list[kept - 1].end)
             list[kept - 1].end = list[i].end > list[kept - 1].end ? list[i].end : list[kept - 1].end;
         else
             list[kept++] = list[i];
@@ -282,23 +297,20 @@ static size_t busy_join(struct trace_window *list, size_t count)
     return kept;
 }
 
-// Of threads that pace the GPU: one that copies, and waits for that, or starts a kernel now and then, goes on ahead of the others.
+// Does the thread, by its id in the store, pace its GPU? One that copies, and waits for that, or starts a kernel now and then, goes on ahead of the others.
+static bool busy_paces(const struct busy_find *find, const struct busy_host *host, int64_t thread)
+{
+    uint32_t launches = thread ? map_get(&find->launches, (uint64_t)thread) : MAP_NONE;
+    return launches != MAP_NONE && (uint64_t)launches * BUSY_LAUNCHER >= host->launches;
+}
+
 static void busy_blocks(const struct busy_find *find, const struct busy_host *host, struct trace_busy *busy)
 {
-    struct trace_window *windows = xcalloc(host->block_count + 1, sizeof *windows);
-    size_t count = 0;
-    for (size_t i = 0; i < host->block_count; i++) {
-        const struct busy_block *one = &host->blocks[i];
-        uint32_t launches = one->thread ? map_get(&find->launches, (uint64_t)one->thread) : MAP_NONE;
-        if (launches != MAP_NONE && (uint64_t)launches * BUSY_LAUNCHER >= host->launches)
-            windows[count++] = (struct trace_window){one->begin, one->end};
-    }
-    count = busy_join(windows, count);
-    busy->blocks = xcalloc(count + 1, sizeof *busy->blocks);
-    busy->block_count = count;
-    for (size_t i = 0; i < count; i++)
-        busy->blocks[i] = (struct trace_block){.begin = windows[i].begin, .end = windows[i].end};
-    free(windows);
+    busy->blocks = xcalloc(host->block_count + 1, sizeof *busy->blocks);
+    for (size_t i = 0; i < host->block_count; i++)
+        if (busy_paces(find, host, host->blocks[i].thread))
+            busy->blocks[busy->block_count++] = (struct trace_window){host->blocks[i].begin, host->blocks[i].end};
+    busy->block_count = busy_join(busy->blocks, busy->block_count, 0);
 }
 
 static struct busy_wait *busy_waits(const struct busy_host *host, const struct trace_busy *busy, size_t *ret_count)
@@ -331,7 +343,7 @@ static void busy_push(struct busy_stack *stack, size_t wait)
 }
 
 // By as much as the host waited for its GPU it would have gone on earlier.
-static void busy_pay(struct busy_stack *stack, struct trace_block *block)
+static void busy_pay(struct busy_stack *stack, const struct trace_window *block)
 {
     int64_t at = block->end, ns = block->end - block->begin;
     while (stack->top > stack->bottom && ns > 0) {
@@ -339,7 +351,6 @@ static void busy_pay(struct busy_stack *stack, struct trace_block *block)
         int64_t to_come = one->end > at ? one->end - at : 0, most = one->open > to_come ? one->open - to_come : 0, paid = ns < most ? ns : most;
         one->open -= paid;
         one->paid += paid;
-        block->paid += paid;
         stack->ns -= paid;
         ns -= paid;
         if (one->open > 0)
@@ -393,14 +404,14 @@ static void busy_hide(struct trace_busy *busy, const struct busy_wait *waits, si
             both[both_count++] = (struct trace_window){waits[i].begin, waits[i].end - waits[i].paid};
     free(busy->spans);
     busy->spans = both;
-    busy->count = busy_join(both, both_count);
+    busy->count = busy_join(both, both_count, 0);
 }
 
 static void busy_host_bound(const struct busy_find *find, struct busy_host *host, struct trace_busy *busy)
 {
     size_t count;
-    host->comm_count = busy_join(host->comms, host->comm_count);
-    host->early_count = busy_join(host->early, host->early_count);
+    host->comm_count = busy_join(host->comms, host->comm_count, 0);
+    host->early_count = busy_join(host->early, host->early_count, 0);
     busy_blocks(find, host, busy);
     struct busy_wait *waits = busy_waits(host, busy, &count);
     busy_settle(host, busy, waits, count);
@@ -419,15 +430,36 @@ static bool busy_known(const struct busy_find *find)
     return known;
 }
 
-int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
+// What NCCL told of kernels that communicate counts as well, where it is known what the GPU does beside.
+static void busy_finish_gpus(const struct busy_find *find)
 {
-    struct busy_find find = {.trace = trace, .hosts = xcalloc(trace->process_count + 1, sizeof *find.hosts)};
+    struct trace *trace = find->trace;
+    bool kernels = trace->send_count || trace_nccl_kernels(trace); // else comms are calls
+    for (size_t i = 0; i < trace->process_count; i++) {
+        struct trace_gpu *gpu = &trace->gpus[i];
+        const struct busy_host *host = &find->hosts[i];
+        for (size_t k = 0; k < host->comm_count && kernels && gpu->count; k++)
+            vector_push(gpu->spans, gpu->count, host->comms[k]);
+        gpu->count = busy_join(gpu->spans, gpu->count, BUSY_BETWEEN_NS);
+    }
+    for (size_t i = 0; i < trace->thread_count; i++) {
+        struct trace_thread *thread = &trace->threads[i];
+        const struct busy_host *host = &find->hosts[thread->process];
+        thread->paces = host->launches ? busy_paces(find, host, thread->id) : thread->main; // who launched need not have been told
+    }
+}
+
+int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, bool of_ranks, struct error *err)
+{
+    struct busy_find find = {.trace = trace, .of_ranks = of_ranks, .hosts = xcalloc(trace->process_count + 1, sizeof *find.hosts)};
+    trace->gpus = xcalloc(trace->process_count + 1, sizeof *trace->gpus);
     int rc = busy_load_ops(&find, store, processes, err);
-    if (!rc)
+    if (!rc && of_ranks)
         rc = busy_load_syncs(&find, store, processes, err);
-    if (!rc)
+    if (!rc && of_ranks)
         busy_comms(&find);
-    bool known = !rc && busy_known(&find);
+    bool known = !rc && of_ranks && busy_known(&find);
+    busy_finish_gpus(&find);
     for (size_t i = 0; i < trace->process_count; i++) {
         struct busy_host *host = &find.hosts[i];
         if (known && host->comm_count)

@@ -494,12 +494,14 @@ void trace_free(struct trace *trace)
                     trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples, trace->shorts,
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
                     trace->counters,     trace->throttles, trace->steps,   trace->texts,
-                    trace->nccl,         trace->busy,      trace->kernels,
+                    trace->nccl,         trace->busy,      trace->kernels, trace->gpus,
                     trace->sends,        trace->step_ranks, trace->connections};
     for (size_t i = 0; trace->busy && i < trace->process_count; i++) {
         free(trace->busy[i].spans);
         free(trace->busy[i].blocks);
     }
+    for (size_t i = 0; trace->gpus && i < trace->process_count; i++)
+        free(trace->gpus[i].spans);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         free(rows[i]);
     free(trace);

@@ -223,6 +223,8 @@ char *stalls_text_blame(const struct stall *stall)
     }
     if (stall->resource)
         strbuf_add(&out, " (%s)", stall->resource);
+    if (stall->meanwhile)
+        strbuf_add(&out, "; %s", stall->meanwhile);
     free(title);
     free(every);
     return strbuf_take(&out);

@@ -356,40 +356,11 @@ void ranks_find(const struct trace *trace, struct ranks *ret_ranks)
         qsort(ret_ranks->lates, ret_ranks->late_count, sizeof *ret_ranks->lates, ranks_by_late);
 }
 
-// Of a rank's wait for its GPU, what that waited for other ranks before.
-static int64_t ranks_paid(const struct trace_busy *busy, const struct part *part)
-{
-    int64_t paid = 0;
-    for (size_t i = search_first(middle, busy->block_count, busy->blocks[middle].end > part->begin);
-         i < busy->block_count && busy->blocks[i].begin < part->end; i++) {
-        const struct trace_block *block = &busy->blocks[i];
-        double share = (double)parts_overlap(part->begin, part->end, block->begin, block->end) / (double)(block->end - block->begin);
-        paid += (int64_t)(share * (double)block->paid);
-    }
-    return paid;
-}
-
-// Of what hosts waited for GPUs that waited for other ranks, the share that stragglers explain.
-static double ranks_explained(const struct ranks *ranks, const struct late_ranks *stragglers)
-{
-    const struct trace *trace = ranks->trace;
-    double paid = 0, explained = 0;
-    for (size_t i = 0; i < ranks->row_count && trace->busy; i++) {
-        const struct trace_busy *busy = &trace->busy[ranks->rows[i].process];
-        for (size_t k = 0; k < busy->block_count; k++)
-            paid += (double)busy->blocks[k].paid;
-    }
-    for (size_t i = 0; i < stragglers->count; i++)
-        explained += (double)stragglers->list[i].ranks_ns;
-    return explained < paid ? explained / paid : paid > 0;
-}
-
-void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragglers, struct work *work)
+void ranks_take_waits(const struct ranks *ranks, struct work *work)
 {
     const struct trace *trace = work->trace;
     bool *is_rank = xcalloc(trace->process_count + 1, sizeof *is_rank);
     size_t kept = 0;
-    double explained = ranks_explained(ranks, stragglers);
     for (size_t i = 0; i < ranks->row_count; i++)
         is_rank[ranks->rows[i].process] = ranks->row_count > 1;
     for (size_t i = 0; i < work->part_count; i++) {
@@ -401,10 +372,7 @@ void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragg
         bool of_ranks = part->gap != TRACE_NONE && (ranks_waits(trace, &trace->gaps[part->gap]) || (culprit != process && is_rank[culprit]));
         if (is_rank[process] && soft && of_ranks)
             continue;
-        work->parts[kept] = *part;
-        if (is_rank[process] && part->cause == CAUSE_GPU_SYNC && explained > 0)
-            work->parts[kept].begin += (int64_t)(explained * (double)ranks_paid(&trace->busy[process], part));
-        kept += work->parts[kept].begin < part->end;
+        work->parts[kept++] = *part;
     }
     work->part_count = kept;
     free(is_rank);

@@ -51,10 +51,8 @@ struct ranks {
 
 void ranks_find(const struct trace *trace, struct ranks *ret_ranks);
 void ranks_free(struct ranks *ranks);
-// Waits for other ranks are told as stragglers or as nobody's fault: they go from work's parts, and where there are stragglers, so does of waits
-// for a GPU what that waited for other ranks.
-struct late_ranks;
-void ranks_take_waits(const struct ranks *ranks, const struct late_ranks *stragglers, struct work *work);
+// Waits for other ranks are told as stragglers or as nobody's fault: they go from work's parts.
+void ranks_take_waits(const struct ranks *ranks, struct work *work);
 // Is this stay off the CPU a wait in a collective, a send or a receive?
 bool ranks_waits(const struct trace *trace, const struct trace_gap *gap);
 // Is this moment on the CPU one in such a call?
