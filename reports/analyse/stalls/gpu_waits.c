@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What waits for a GPU cost, where it was recorded what that did. As long as it works, on kernels of the program or in a communication, nothing
 // is lost: a program that its GPU paces has to wait for it somewhere. (Time in which other ranks hold a communication up is a straggler's, or
-// nobody's fault.) Lost is the time in which it has nothing to do: within the wait, and behind it, as long as the GPU had worked on while the host
-// waited, but no longer than to the next wait. Had the host not waited, it would have been so far ahead with what it launches then. What else
-// holds it up there is a cause of its own. So the parts of such waits are replaced by parts of these times.
+// nobody's fault.) Lost is the time in which it has nothing to do, be it that another process has its kernels there: within the wait, and behind
+// it, as long as the GPU had worked on while the host waited, but no longer than to the next wait. Had the host not waited, it would have been so
+// far ahead with what it launches then. What else holds it up there is a cause of its own. So the parts of such waits are replaced by parts of
+// these times.
 #include <stdlib.h>
 
 #include "common/containers/search.h"

@@ -297,7 +297,8 @@ static size_t busy_join(struct trace_window *list, size_t count, int64_t near_ns
     return kept;
 }
 
-// Does the thread, by its id in the store, pace its GPU? One that copies, and waits for that, or starts a kernel now and then, goes on ahead of the others.
+// Does the thread, by its id in the store, pace its GPU? One that copies, and waits for that, or starts a kernel now and then, goes on ahead of the
+// others.
 static bool busy_paces(const struct busy_find *find, const struct busy_host *host, int64_t thread)
 {
     uint32_t launches = thread ? map_get(&find->launches, (uint64_t)thread) : MAP_NONE;
