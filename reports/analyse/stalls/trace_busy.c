@@ -155,20 +155,29 @@ static void busy_add(struct busy_host *host, struct trace_busy *busy, const stru
     }
 }
 
+// The first or the last kind of work of the recording.
+#define BUSY_WORK(which)                                                                                             \
+    "SELECT coalesce(" which "(w.id), 0) FROM gpu_work w JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON " \
+    "p.id = s.process_id WHERE p.recording_id = ?"
+
 static int busy_load_ops(struct busy_find *find, struct store *store, const struct trace_ids *processes, struct error *err)
 {
     struct trace *trace = find->trace;
-    int64_t before = find->of_ranks ? 0 : trace_row_before(store, "gpu_op", "start_ns", trace->from_ns);
+    int64_t before = find->of_ranks ? 0 : trace_row_before(store, "gpu_op", "start_ns", trace->from_ns), first = 0, last = 0;
+    int rc = store_get_int(store, &first, err, BUSY_WORK("min"), "i", trace->recording_id); // a store of many launches has the operations of all
+    if (!rc)
+        rc = store_get_int(store, &last, err, BUSY_WORK("max"), "i", trace->recording_id);
+    if (rc)
+        return rc;
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT s.process_id, o.start_ns, o.dur_ns, coalesce(w.kernel_id, 0), k.name, o.call_ns, coalesce(o.call_dur_ns, 0) AS call_dur_ns, w.kind >= 16, "
         "coalesce(k.name LIKE '%nccl%', 0), coalesce(w.thread_id, 0), w.stream_id, o.correlation FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id LEFT JOIN "
-        "gpu_kernel k ON k.id = w.kernel_id WHERE o.rowid > ?",
-        "i", before);
+        "gpu_kernel k ON k.id = w.kernel_id WHERE o.rowid > ? AND o.work_id BETWEEN ? AND ?",
+        "iii", before, first, last);
     if (!stmt)
         return err ? err->code : -EIO;
     struct map kernels = {0};
-    int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         struct busy_op op = {.process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0)), .begin = sqlite3_column_int64(stmt, 1),
                              .kernel = sqlite3_column_int64(stmt, 3), .name = (const char *)sqlite3_column_text(stmt, 4),
