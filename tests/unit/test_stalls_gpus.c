@@ -396,8 +396,10 @@ struct needless {
     double wait_ms;      // until the first kernel's end, 6 ms after the step's begin
     double idle_ms;      // from then on, until the second one begins, which lasts until the next step
     double disk_ms;      // of it the host reads a file
+    double sleeps_ms;    // of it the host waits for somebody else, in a wait that an idle thread makes as well
     double idle_from_ms; // the GPU idles that much earlier, within the wait
     bool spins, feeder;  // feeder: a thread waits that launches nothing
+    bool copy, sparse;   // copy: of 20 us, at the end of the wait. sparse: a kernel of 1 ms begins in each second ms of idle_ms
     double lost_ms;      // of each step
 };
 
@@ -411,8 +413,15 @@ static void gpu_needless(struct job *job, const struct needless *one)
     for (int i = 0; i < STEPS; i++) {
         double at = STEP_MS * i, next = at + 6 + one->idle_ms;
         job_called(job, 1, at, at + 0.01, at, 6 - one->idle_from_ms);
+        if (one->copy)
+            job_called(job, 2, at + 5.98, at + 5.985, at + 5.98, 0.02);
+        for (double k = 7; one->sparse && k < 6 + one->idle_ms; k += 2)
+            job_called(job, 2, at + k, at + k + 0.01, at + k, 1);
         job_called(job, 2, next, next + 0.01, next, STEP_MS - 6 - one->idle_ms);
         gpu_waits(job, 0, one->feeder ? feeder : 0, one->spins, at + 6 - one->wait_ms, at + 6);
+        if (one->sleeps_ms > 0)
+            story_gap(&job->story, (struct story_gap){.thread = job->main[0], .out = at + 6.02, .waking = at + 6.02 + one->sleeps_ms, .in = at + 6.03 + one->sleeps_ms,
+                                                      .state = 1, .kernel = STORY_FUTEX_WAIT});
         if (one->disk_ms > 0)
             story_gap(&job->story, (struct story_gap){.thread = job->main[0], .out = at + 6, .waking = at + 6 + one->disk_ms, .in = at + 6.01 + one->disk_ms,
                                                       .state = 2, .flags = UG_GAP_IOWAIT,
@@ -429,6 +438,9 @@ TEST(a_synchronisation_costs_what_its_gpu_idles)
         {.wait_ms = 5, .idle_from_ms = 2, .lost_ms = 2},                       // within the wait
         {.wait_ms = 5, .idle_from_ms = 1, .idle_ms = 1, .lost_ms = 2},
         {.wait_ms = 5, .idle_ms = 3, .feeder = true, .lost_ms = 0},            // who waits does not launch what comes behind
+        {.wait_ms = 3, .idle_ms = 10, .sparse = true, .lost_ms = 3},           // the host sets the pace: it would be 3 ms ahead
+        {.wait_ms = 5, .idle_ms = 3, .idle_from_ms = 0.05, .copy = true, .lost_ms = 3},
+        {.wait_ms = 5, .idle_ms = 5, .sleeps_ms = 4.5, .lost_ms = 0},          // its input sets the pace
         {.wait_ms = 5, .idle_ms = 0.1, .lost_ms = 0},                          // too little for a line
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -446,6 +458,39 @@ TEST(a_synchronisation_costs_what_its_gpu_idles)
         }
         story_close(&job.story);
     }
+}
+
+TEST(behind_the_last_record_of_the_gpu_all_of_the_wait_counts)
+{
+    struct job job;
+    gpu_needless(&job, &(struct needless){.wait_ms = 5, .idle_ms = 3});
+    story_sql(&job.story, "DELETE FROM gpu_op WHERE start_ns >= (SELECT begin_ns + 5000000000 FROM recording)");
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "gpu_sync");
+    CHECK_DBL((double)top->total_ns, (3 + 5) * 1e6 * STEPS / 2, 0.1e6 * STEPS);
+    CHECK_CONTAINS(top->meanwhile, "recorded of some of the time");
+    CHECK_CONTAINS(top->confidence_note, "what the GPU did meanwhile was not recorded");
+    story_close(&job.story);
+}
+
+// Each of two processes has the GPU in turns: while it is the other's, this one waits, and its own kernels do not run.
+TEST(waits_for_a_turn_on_a_shared_gpu_count)
+{
+    struct job job;
+    gpu_open(&job);
+    for (int i = 0; i < STEPS; i++)
+        for (int process = 0; process < 2; process++) {
+            double at = STEP_MS * i;
+            job_kernel(&job, process, 1, at + 10 * process, 9.9);
+            gpu_waits(&job, process, 0, false, at + 1, at + 19.9);
+        }
+    const struct stall *top = story_top(&job.story);
+    CHECK_STR(top->cause, "gpu_sync");
+    CHECK_DBL((double)top->total_ns, 20e6 * STEPS, 0.5e6 * STEPS); // of the one or of the other
+    CHECK_INT(top->victim_threads, 2);
+    CHECK_CONTAINS(top->meanwhile, "nothing to do for it");
+    CHECK_CONTAINS(top->advice, "another process");
+    story_close(&job.story);
 }
 
 TEST(ticks_that_hit_a_synchronisation_cost_what_its_gpu_idles)

@@ -230,8 +230,9 @@ static const struct stall_cause causes_table[CAUSE_COUNT] = {
     [CAUSE_GPU_SYNC] = {"gpu_sync", "The program waits for the GPU",
                         "Threads wait or spin in cudaStreamSynchronize and the like.",
                         "make fewer synchronisations in the step (.item(), .cpu(), print), or launch more before "
-                        "each: behind it the GPU has nothing to do until the host has launched again; where the GPU "
-                        "was not recorded, look at its kernels: this wait ends when they do%.0s"},
+                        "each: behind it the GPU has nothing to do until the host has launched again; where another "
+                        "process uses that GPU, some of it is that one's turn; where the GPU was not recorded, look at "
+                        "its kernels: this wait ends when they do%.0s"},
     [CAUSE_ALLOC_RETRY] =
         {"alloc_retry", "GPU memory calls wait for the GPU",
          "Threads wait in cudaFree, cudaMalloc or cudaHostAlloc, which wait for all kernels.",

@@ -265,7 +265,9 @@ static const char *describe_meanwhile(const struct group *group)
 {
     if (!gpu_waits_is(group->cause))
         return NULL;
-    return group->notes & NOTE_GPU_KNOWN ? "only the time in which that has nothing to do counts" : "what it does meanwhile was not recorded";
+    if (!(group->notes & NOTE_GPU_UNKNOWN))
+        return "only the time counts in which that has nothing to do for it";
+    return group->notes & NOTE_GPU_KNOWN ? "what it does meanwhile was recorded of some of the time only" : "what it does meanwhile was not recorded";
 }
 
 static const char *describe_note(const struct work *work, const struct group *group)
@@ -281,13 +283,12 @@ static const char *describe_note(const struct work *work, const struct group *gr
         {NOTE_INFERRED, "the culprit is concluded from the timing"},
         {NOTE_UNFINISHED, "the wait lies across the edge of the recording"},
         {NOTE_SHARED, "several programs had their share"},
+        {NOTE_GPU_UNKNOWN, "what the GPU did meanwhile was not recorded"},
     };
     struct strbuf text = {0};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (group->notes & rows[i].note)
             strbuf_add(&text, "%s%s", text.len ? "; " : "", rows[i].text);
-    if (gpu_waits_is(group->cause) && !(group->notes & NOTE_GPU_KNOWN))
-        strbuf_add(&text, "%swhat the GPU did meanwhile was not recorded", text.len ? "; " : "");
     if (!work->trace->tick_ns && group->culprit != TRACE_NONE)
         strbuf_add(&text, "%sno samples were taken", text.len ? "; " : "");
     const char *note = text.len ? arena_copy(work->trace->arena, text.text) : NULL;

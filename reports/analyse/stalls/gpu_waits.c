@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What waits for a GPU cost, where it was recorded what that did. As long as it works, on kernels of the program or in a communication, nothing
 // is lost: a program that its GPU paces has to wait for it somewhere. (Time in which other ranks hold a communication up is a straggler's, or
-// nobody's fault.) Lost is the time in which it has nothing to do, be it that another process has its kernels there: within the wait, and behind
-// it, as long as the GPU had worked on while the host waited, but no longer than to the next wait. Had the host not waited, it would have been so
-// far ahead with what it launches then. What else holds it up there is a cause of its own. So the parts of such waits are replaced by parts of
-// these times.
+// nobody's fault.) Lost is the time in which it has nothing to do for the program, be it that another process has its kernels there: within the
+// wait, and behind it, up to the next wait, but no more in all than the GPU had worked on while the host waited. Had the host not waited, it would
+// have been so far ahead with what it launches then. Where it sleeps there, or is held up by a cause of its own, it would have done so earlier, or
+// have waited longer for its input: that uses up the lead, and is not told as this. So the parts of such waits are replaced by parts of these times.
 #include <stdlib.h>
 
-#include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "reports/analyse/stalls/parts.h"
 
@@ -44,7 +43,7 @@ static void gpu_put(struct gpu_waits *waits, const struct part *like, int64_t be
 {
     if (begin >= end)
         return;
-    if (notes && gpu_goes_on(waits, like, begin, split)) {
+    if (notes & NOTE_GPU_KNOWN && gpu_goes_on(waits, like, begin, split)) {
         struct part *last = &waits->parts[waits->count - 1];
         last->begin += begin - last->end;
         last->end = end;
@@ -59,34 +58,46 @@ static void gpu_put(struct gpu_waits *waits, const struct part *like, int64_t be
     part->notes |= (uint16_t)notes;
 }
 
+// [begin, end) behind the wait, but for when the thread is off the CPU.
+static void gpu_put_running(struct gpu_waits *waits, const struct part *wait, int64_t begin, int64_t end)
+{
+    const struct trace *trace = waits->work->trace;
+    const struct trace_thread *thread = &trace->threads[wait->thread];
+    for (uint32_t i = trace_gap_from(trace, wait->thread, begin); i < thread->gap_first + thread->gap_count && begin < end; i++) {
+        const struct trace_gap *gap = &trace->gaps[i];
+        if (gap->out < wait->end)
+            continue; // the wait itself, until it was on the CPU again
+        gpu_put(waits, wait, begin, gap->out < end ? gap->out : end, SPLIT_ON_CPU, NOTE_GPU_KNOWN);
+        begin = gap->in > begin ? gap->in : begin;
+    }
+    gpu_put(waits, wait, begin, end, SPLIT_ON_CPU, NOTE_GPU_KNOWN);
+}
+
 // Behind the wait the thread launches: all of [begin, end) but for its parts of other causes.
 static void gpu_put_behind(struct gpu_waits *waits, const struct part *wait, int64_t begin, int64_t end)
 {
     const struct work *work = waits->work;
+    if (!trace_clip(work->trace, &begin, &end))
+        return;
     uint32_t last, first = parts_range(work, wait->thread, begin, end, &last);
     for (uint32_t i = first; i < last && begin < end; i++) {
         const struct part *other = &work->parts[i];
         if (gpu_waits_is(other->cause) || other->end <= begin)
             continue;
-        gpu_put(waits, wait, begin, other->begin < end ? other->begin : end, SPLIT_ON_CPU, NOTE_GPU_KNOWN);
+        gpu_put_running(waits, wait, begin, other->begin < end ? other->begin : end);
         begin = other->end;
     }
-    gpu_put(waits, wait, begin, end, SPLIT_ON_CPU, NOTE_GPU_KNOWN);
+    gpu_put_running(waits, wait, begin, end);
 }
 
-// Until when what the GPU idles behind part i, which ends at `end`, is lost by it.
-static int64_t gpu_reach(const struct gpu_waits *waits, const struct trace_gpu *gpu, uint32_t i, int64_t begin, int64_t end)
+// When the thread waits for its GPU again, behind part i; known_end: not before that.
+static int64_t gpu_next(const struct gpu_waits *waits, uint32_t i, int64_t known_end)
 {
     const struct work *work = waits->work;
-    size_t next = search_first(middle, gpu->count, gpu->spans[middle].begin >= end);
-    if (!next || gpu->spans[next - 1].end <= begin)
-        return end; // it worked on nothing meanwhile
-    const struct trace_window *span = &gpu->spans[next - 1];
-    int64_t from = span->begin > begin ? span->begin : begin, to = span->end < end ? span->end : end, reach = to + (to - from);
-    for (uint32_t k = i + 1; k < work->part_first[work->parts[i].thread + 1] && work->parts[k].begin < reach; k++)
+    for (uint32_t k = i + 1; k < work->part_first[work->parts[i].thread + 1] && work->parts[k].begin < known_end; k++)
         if (gpu_waits_is(work->parts[k].cause))
-            reach = work->parts[k].begin;
-    return reach;
+            return work->parts[k].begin;
+    return known_end;
 }
 
 // behind: what lies behind the wait counts, too.
@@ -99,21 +110,27 @@ static void gpu_part(struct gpu_waits *waits, const struct trace_gpu *gpu, uint3
     enum part_split split = (enum part_split)part->split;
     struct trace_window piece;
     if (begin >= end) { // before the first of its operations that was recorded, or behind the last one
-        gpu_put(waits, part, part->begin, part->end, split, 0);
+        gpu_put(waits, part, part->begin, part->end, split, NOTE_GPU_UNKNOWN);
         return;
     }
-    gpu_put(waits, part, part->begin, begin, split, 0);
-    gpu_put(waits, part, end, part->end, split, 0);
-    int64_t from = begin;
+    gpu_put(waits, part, part->begin, begin, split, NOTE_GPU_UNKNOWN);
+    gpu_put(waits, part, end, part->end, split, NOTE_GPU_UNKNOWN);
+    int64_t from = begin, lead = end - begin;
     size_t at = trace_idle_from(&busy, from);
-    while (trace_idle(&busy, &at, &from, end, &piece))
+    while (trace_idle(&busy, &at, &from, end, &piece)) {
         gpu_put(waits, part, piece.begin, piece.end, split, NOTE_GPU_KNOWN);
-    int64_t reach = behind && end == part->end ? gpu_reach(waits, gpu, i, begin, end) : end;
-    reach = reach < known_end ? reach : known_end;
+        lead -= piece.end - piece.begin;
+    }
+    if (!behind || end < part->end)
+        return;
+    int64_t reach = gpu_next(waits, i, known_end);
     from = end;
     at = trace_idle_from(&busy, from);
-    while (trace_idle(&busy, &at, &from, reach, &piece))
-        gpu_put_behind(waits, part, piece.begin, piece.end);
+    while (lead > 0 && trace_idle(&busy, &at, &from, reach, &piece)) {
+        int64_t lost = piece.end - piece.begin < lead ? piece.end - piece.begin : lead;
+        gpu_put_behind(waits, part, piece.begin, piece.begin + lost);
+        lead -= lost;
+    }
 }
 
 void gpu_waits_take(struct work *work, const bool *late)
@@ -126,10 +143,11 @@ void gpu_waits_take(struct work *work, const bool *late)
         const struct part *part = &work->parts[i];
         const struct trace_thread *thread = &trace->threads[part->thread];
         const struct trace_gpu *gpu = &trace->gpus[thread->process];
-        if (gpu_waits_is(part->cause) && gpu->count)
+        bool waits_for = gpu_waits_is(part->cause);
+        if (waits_for && gpu->count)
             gpu_part(&waits, gpu, i, thread->paces && !late[thread->process]);
         else
-            gpu_put(&waits, part, part->begin, part->end, (enum part_split)part->split, 0);
+            gpu_put(&waits, part, part->begin, part->end, (enum part_split)part->split, waits_for ? NOTE_GPU_UNKNOWN : 0);
     }
     free(work->parts);
     work->parts = waits.parts;

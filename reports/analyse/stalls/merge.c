@@ -295,7 +295,7 @@ struct merge_thread {
 static void merge_threads(const struct trace *trace, struct group *group,
                           struct merge_thread *threads)
 {
-    double weight = 0, all = 0, noted[8] = {0};
+    double weight = 0, all = 0, noted[NOTE_BITS] = {0};
     int64_t worst_culprit = 0;
     for (size_t i = 0; i < group->part_count; i++) { // this group's rows of the table begin empty
         threads[group->parts[i]->thread] =
@@ -334,11 +334,11 @@ static void merge_threads(const struct trace *trace, struct group *group,
         }
         all += (double)length;
         weight += (double)length * (double)part->confidence;
-        for (int bit = 0; bit < 8; bit++)
+        for (int bit = 0; bit < NOTE_BITS; bit++)
             noted[bit] += part->notes >> bit & 1 ? (double)length : 0;
     }
     group->confidence = all > 0 ? weight / all : 0;
-    for (int bit = 0; bit < 8; bit++)
+    for (int bit = 0; bit < NOTE_BITS; bit++)
         group->notes |= noted[bit] > 0.3 * all ? 1U << bit : 0;
 }
 
