@@ -10,6 +10,7 @@
 #include "tracer/pystack/image.h"
 #include "tracer/symbols/debug_file.h"
 #include "tracer/symbols/demangle.h"
+#include "tracer/symbols/eh_file.h"
 
 enum { SYMBOLS_MAX = 1 << 16, LOOKUPS_MAX = 256 };
 
@@ -17,7 +18,7 @@ static void look_up(const struct elf_table *table, uint64_t address)
 {
     char name[ELF_NAME_MAX], readable[SYMBOL_NAME_MAX];
     uint64_t offset = 0;
-    size_t len = elf_table_find(table, address, name, sizeof name, &offset);
+    size_t len = elf_table_find(table, address, name, sizeof name, &offset, NULL);
     fuzz_require(len < sizeof name, "a name in its buffer");
     if (len)
         symbol_name_readable(name, len, readable);
@@ -31,6 +32,20 @@ static bool look_at(void *context, uint64_t address, const char *name)
     return true;
 }
 
+static void find_functions(int fd, const struct elf_image *image)
+{
+    struct eh_file file;
+    if (eh_file_open(fd, &file) == 0) {
+        for (uint32_t i = 0; i < LOOKUPS_MAX; i++) {
+            const struct elf_segment *segment = &image->segments[i % image->segment_count];
+            uint64_t begin, end, address = segment->address + segment->bytes / LOOKUPS_MAX * i;
+            if (eh_file_function(&file, address, &begin, &end))
+                fuzz_require(begin <= address && address < end, "an address within its function");
+        }
+    }
+    eh_file_close(&file);
+}
+
 static void read_symbols(int fd, int debug_fd)
 {
     struct elf_image image;
@@ -38,7 +53,9 @@ static void read_symbols(int fd, int debug_fd)
     struct elf_sections sections;
     if (elf_image_read(fd, &image))
         return;
-    debug_table_load(&table, &image, fd, "/nowhere/file", "/nowhere/debug", SYMBOLS_MAX);
+    find_functions(fd, &image);
+    const struct debug_search search = {.path = "/nowhere/file", .debug_path = "/nowhere/debug"};
+    debug_table_load(&table, &image, fd, &search, SYMBOLS_MAX);
     elf_sections_read(debug_fd, &sections);
     elf_table_add(&table, &image, debug_fd, false, &sections.symtab, &sections.symtab_names, SYMBOLS_MAX);
     elf_table_sort(&table);

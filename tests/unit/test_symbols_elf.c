@@ -13,6 +13,9 @@
 
 #include "common/strings.h"
 #include "tracer/symbols/debug_file.h"
+#include "tracer/symbols/eh_file.h"
+
+static const struct debug_search nowhere = {.path = "/lib/x.so", .debug_path = "/nowhere"};
 
 struct bytes {
     unsigned char *at;
@@ -33,6 +36,17 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
+static void use_functions(int fd, size_t len)
+{
+    struct eh_file file;
+    uint64_t begin, end;
+    if (!eh_file_open(fd, &file))
+        for (uint64_t address = 0; address < len; address += 1021)
+            if (eh_file_function(&file, address, &begin, &end))
+                CHECK(begin <= address && address < end);
+    eh_file_close(&file);
+}
+
 // Everything that the room does with a file. Returns the number of symbols.
 static size_t use_file(const unsigned char *bytes, size_t len)
 {
@@ -44,14 +58,15 @@ static size_t use_file(const unsigned char *bytes, size_t len)
     if (!elf_image_read(fd, &image)) {
         char name[ELF_NAME_MAX];
         uint64_t offset, address;
-        count = debug_table_load(&table, &image, fd, "/lib/x.so", "/nowhere", 100000);
+        count = debug_table_load(&table, &image, fd, &nowhere, 100000);
         CHECK(count <= 100000);
         for (uint64_t at = 0; at < len; at += 61)
             if (elf_image_address(&image, at, &address))
-                elf_table_find(&table, address, name, sizeof(name), &offset);
-        elf_table_find(&table, 0, name, sizeof(name), &offset);
-        elf_table_find(&table, UINT64_MAX, name, sizeof(name), &offset);
+                elf_table_find(&table, address, name, sizeof(name), &offset, NULL);
+        elf_table_find(&table, 0, name, sizeof(name), &offset, NULL);
+        elf_table_find(&table, UINT64_MAX, name, sizeof(name), &offset, NULL);
         elf_table_free(&table);
+        use_functions(fd, len);
     }
     close(fd);
     return count;
@@ -159,7 +174,7 @@ TEST(sparse_giant_is_read_in_bounds)
     struct elf_image image = {0};
     struct elf_table table = {0};
     CHECK_INT(elf_image_read(fd, &image), 0);
-    CHECK_INT(debug_table_load(&table, &image, fd, path, "/nowhere", 1000), 0);
+    CHECK_INT(debug_table_load(&table, &image, fd, &nowhere, 1000), 0);
     elf_table_free(&table);
     close(fd);
     free(file.at);
@@ -172,7 +187,7 @@ TEST(table_keeps_its_maximum)
     int fd = open(SYMBOLS_WHOLE, O_RDONLY | O_CLOEXEC);
     CHECK_INT(elf_image_read(fd, &image), 0);
     CHECK_STR(image.build_id, SYMBOLS_BUILD_ID);
-    CHECK_INT(debug_table_load(&table, &image, fd, SYMBOLS_WHOLE, "/nowhere", 3), 3);
+    CHECK_INT(debug_table_load(&table, &image, fd, &nowhere, 3), 3);
     CHECK(table.dropped > 0);
     elf_table_free(&table);
     close(fd);
@@ -191,7 +206,7 @@ TEST(table_asks_for_room_before_it_takes_it)
     struct elf_table table = {.make_room = note_room, .context = &asked};
     int fd = open(SYMBOLS_WHOLE, O_RDONLY | O_CLOEXEC);
     CHECK_INT(elf_image_read(fd, &image), 0);
-    CHECK(debug_table_load(&table, &image, fd, SYMBOLS_WHOLE, "/nowhere", 1000) > 3);
+    CHECK(debug_table_load(&table, &image, fd, &nowhere, 1000) > 3);
     CHECK_INT(asked, table.count * sizeof *table.symbols);
     elf_table_free(&table);
     close(fd);
@@ -212,4 +227,36 @@ TEST(not_an_elf_file)
     file.at[EI_DATA] ^= 3; // the other byte order
     CHECK_INT(use_file(file.at, file.len), 0);
     free(file.at);
+}
+
+// Without names, from the same file stripped: where functions begin and end.
+TEST(functions_begin_and_end_by_unwind_information)
+{
+    struct eh_file file;
+    struct elf_image image = {0};
+    struct elf_table table = {0};
+    int fd = open(SYMBOLS_STRIPPED, O_RDONLY | O_CLOEXEC), whole = open(SYMBOLS_WHOLE, O_RDONLY | O_CLOEXEC);
+    CHECK_INT(eh_file_open(fd, &file), 0);
+    CHECK_INT(elf_image_read(whole, &image), 0);
+    CHECK(debug_table_load(&table, &image, whole, &nowhere, 1000) > 3);
+    for (int i = 0; i < FIXTURE_COUNT; i++) {
+        uint64_t address = world_library_address(SYMBOLS_STRIPPED, i), begin = 0, end = 0, offset = 0;
+        char name[ELF_NAME_MAX];
+        CHECK(eh_file_function(&file, address, &begin, &end));
+        CHECK_INT(begin, address);
+        // The end is that of the symbol, neither less nor more.
+        CHECK(elf_table_find(&table, end - 1, name, sizeof name, &offset, NULL) > 0);
+        CHECK_INT(offset, end - 1 - begin);
+        CHECK(!elf_table_find(&table, end, name, sizeof name, &offset, NULL) || offset != end - begin);
+        CHECK(eh_file_function(&file, end - 1, &begin, &end) && begin == address);
+        CHECK(!eh_file_function(&file, end, &begin, &end) || begin > address);
+    }
+    uint64_t begin, end;
+    CHECK(!eh_file_function(&file, 0, &begin, &end)); // headers are no function
+    CHECK(!eh_file_function(&file, UINT64_MAX, &begin, &end));
+    CHECK(!file.blocks); // a megabyte less
+    elf_table_free(&table);
+    eh_file_close(&file);
+    close(whole);
+    close(fd);
 }

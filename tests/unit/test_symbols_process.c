@@ -4,7 +4,10 @@
 #include "tests/unit/runner.h"
 #include "tests/unit/symbols_world.h"
 
+#include <elf.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -368,6 +371,228 @@ TEST(damaged_proc_files_are_survived)
         world_write(world_path("proc/85/stat"), "%s", stats[i]);
         symbols_process_lookup(symbols, 85, 0x200001, &symbol);
         CHECK_STR(symbol.name, "[ended]");
+        symbols_free(symbols);
+    }
+}
+
+// --- functions without a name ---------------------------------------------------------------------
+
+static struct symbol symbol_at(struct symbols *symbols, const struct world_fake *fake, uint64_t ip)
+{
+    struct symbol symbol;
+    symbols_process_lookup(symbols, fake->pid, ip, &symbol);
+    return symbol;
+}
+
+TEST(two_addresses_of_a_nameless_function_are_one_function)
+{
+    char want[128];
+    struct world_fake fake = fake_of(90, SYMBOLS_STRIPPED);
+    uint64_t hidden = world_fake_address(&fake, FIXTURE_HIDDEN), clone = world_fake_address(&fake, FIXTURE_CLONE);
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    world_fake(&fake);
+    snprintf(want, sizeof want, "libsymbols_fixture_stripped.so+0x%llx",
+             (unsigned long long)world_library_address(SYMBOLS_STRIPPED, FIXTURE_HIDDEN));
+    for (uint64_t i = 0; i < 4; i++) { // the shortest code of such a function has four bytes
+        struct symbol symbol = symbol_at(symbols, &fake, hidden + i);
+        CHECK_STR(symbol.name, want);
+        CHECK_INT(symbol.offset, i);
+        CHECK(!symbol.known);
+    }
+    struct symbol other = symbol_at(symbols, &fake, clone + 1);
+    CHECK(strcmp(other.name, want) != 0);
+    CHECK_STR(symbol_at(symbols, &fake, clone).name, other.name);
+    CHECK_INT(other.offset, 1);
+    // What has a symbol keeps it.
+    CHECK_STR(symbol_at(symbols, &fake, world_fake_address(&fake, FIXTURE_EXPORTED) + 1).name, "fixture_exported");
+    symbols_free(symbols);
+}
+
+// Of each function symbol in a symbol table of the file that is called `name`.
+static int change_symbols(char *bytes, const char *name, void (*change)(Elf64_Sym *symbol))
+{
+    Elf64_Ehdr header;
+    int count = 0;
+    memcpy(&header, bytes, sizeof header);
+    for (int i = 0; i < header.e_shnum; i++) {
+        Elf64_Shdr section, names;
+        memcpy(&section, bytes + header.e_shoff + (size_t)i * sizeof section, sizeof section);
+        if (section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM)
+            continue;
+        memcpy(&names, bytes + header.e_shoff + section.sh_link * sizeof names, sizeof names);
+        for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym)) {
+            Elf64_Sym symbol;
+            memcpy(&symbol, bytes + section.sh_offset + at, sizeof symbol);
+            if (strcmp(bytes + names.sh_offset + symbol.st_name, name) != 0)
+                continue;
+            change(&symbol);
+            memcpy(bytes + section.sh_offset + at, &symbol, sizeof symbol);
+            count++;
+        }
+    }
+    return count;
+}
+
+static void without_size(Elf64_Sym *symbol)
+{
+    symbol->st_size = 0;
+}
+
+static void without_name(Elf64_Sym *symbol)
+{
+    symbol->st_name = 0;
+}
+
+// A function by hand has no size in the symbol table: what lies behind it may be another's.
+TEST(a_function_without_size_does_not_name_its_neighbour)
+{
+    size_t len = 0;
+    const char *library = world_path("libunsized.so");
+    char *bytes = string_read_file(SYMBOLS_WHOLE, 64 << 20, &len);
+    // Whichever the compiler has put first.
+    bool hidden = world_library_address(SYMBOLS_WHOLE, FIXTURE_HIDDEN) < world_library_address(SYMBOLS_WHOLE, FIXTURE_CLONE);
+    CHECK(bytes);
+    CHECK_INT(change_symbols(bytes, "fixture_hidden", hidden ? without_size : without_name), 1);
+    CHECK_INT(change_symbols(bytes, "fixture_clone.constprop.0", hidden ? without_name : without_size), 1);
+    FILE *file = fopen(library, "we");
+    CHECK(file && fwrite(bytes, 1, len, file) == len && fclose(file) == 0);
+    free(bytes);
+    struct world_fake fake = fake_of(91, library);
+    uint64_t first = world_fake_address(&fake, hidden ? FIXTURE_HIDDEN : FIXTURE_CLONE);
+    uint64_t second = world_fake_address(&fake, hidden ? FIXTURE_CLONE : FIXTURE_HIDDEN);
+    CHECK(second - first < 4096); // it would be in reach
+    struct symbols *symbols = fake_symbols((struct symbols_opts){0});
+    world_fake(&fake);
+    for (uint64_t i = 0; i < 4; i++) {
+        CHECK_STR(symbol_at(symbols, &fake, first + i).name, hidden ? "fixture_hidden" : "fixture_clone");
+        CHECK_CONTAINS(symbol_at(symbols, &fake, second + i).name, "libunsized.so+0x");
+        CHECK(!symbol_at(symbols, &fake, second + i).known);
+    }
+    symbols_free(symbols);
+}
+
+// --- separate debug files -------------------------------------------------------------------------
+
+// A process with a root of its own, in which the stripped library is /lib/libinner.so. Returns the root.
+static const char *fake_inside(struct world_fake *fake)
+{
+    size_t len = 0;
+    const char *root = world_path("inner"), *own = world_path("proc/%d/root", (int)fake->pid);
+    world_directory(world_path("inner/lib"));
+    fake->library = world_path("inner/lib/libinner.so");
+    world_copy(SYMBOLS_STRIPPED, fake->library);
+    world_fake(fake);
+    char *maps = string_read_file(world_path("proc/%d/maps", (int)fake->pid), 1 << 16, &len), *at = maps ? strstr(maps, root) : NULL;
+    CHECK(at);
+    memmove(at, at + strlen(root), strlen(at + strlen(root)) + 1);
+    world_write(world_path("proc/%d/maps", (int)fake->pid), "%s", maps);
+    free(maps);
+    CHECK(remove(own) == 0 && symlink(root, own) == 0);
+    return root;
+}
+
+static const char *debug_file_in(const char *root)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/usr/lib/debug/.build-id/%.2s", root, SYMBOLS_BUILD_ID);
+    world_directory(path);
+    const char *file = world_path("inner/usr/lib/debug/.build-id/%.2s/%s.debug", SYMBOLS_BUILD_ID, &SYMBOLS_BUILD_ID[2]);
+    CHECK_CONTAINS(file, root);
+    return file;
+}
+
+TEST(debug_file_in_the_root_of_the_process)
+{
+    struct world_fake fake = fake_of(92, NULL);
+    world_copy(SYMBOLS_WHOLE, debug_file_in(fake_inside(&fake)));
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    CHECK_STR(symbol_at(symbols, &fake, world_fake_address(&fake, FIXTURE_HIDDEN)).module, "libinner.so");
+    symbols_free(symbols);
+}
+
+TEST(debug_file_of_another_build_in_the_root_is_not_believed)
+{
+    struct world_fake fake = fake_of(93, NULL);
+    world_copy(SYMBOLS_PIE, debug_file_in(fake_inside(&fake)));
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
+    CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "libinner.so+0x");
+    symbols_free(symbols);
+    // Then those of the host are next.
+    world_directory(world_path("debug/.build-id/%.2s", SYMBOLS_BUILD_ID));
+    world_copy(SYMBOLS_WHOLE, world_path("debug/.build-id/%.2s/%s.debug", SYMBOLS_BUILD_ID, &SYMBOLS_BUILD_ID[2]));
+    symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    symbols_free(symbols);
+}
+
+TEST(debug_file_in_the_root_leads_nowhere_else)
+{
+    struct world_fake fake = fake_of(94, NULL);
+    CHECK_INT(symlink(SYMBOLS_WHOLE, debug_file_in(fake_inside(&fake))), 0); // there is no such file in that root
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
+    CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "libinner.so+0x");
+    symbols_free(symbols);
+}
+
+// Other processes have it mapped, too: what one with a root of its own offers must not name it for them.
+TEST(a_file_of_ours_is_not_named_by_the_root_of_a_process)
+{
+    struct world_fake fake = fake_of(95, NULL);
+    const char *root = fake_inside(&fake), *debug = debug_file_in(root), *own = world_path("proc/95/root");
+    const char *library = world_path("libshared.so"), *inside = world_path("inner%s", library);
+    char *directory = xstrdup(inside);
+    *strrchr(directory, '/') = '\0';
+    world_directory(directory);
+    free(directory);
+    world_copy(SYMBOLS_WHOLE, debug);
+    world_copy(SYMBOLS_STRIPPED, library);
+    CHECK_INT(link(library, inside), 0);
+    fake.library = library;
+    world_fake(&fake);
+    CHECK(remove(own) == 0 && symlink(root, own) == 0);
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
+    CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "libshared.so+0x");
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_EXPORTED), "fixture_exported");
+    symbols_free(symbols);
+}
+
+static const char *cached(const char *build_id)
+{
+    world_directory(world_path("cache/%s", build_id));
+    return world_path("cache/%s/debuginfo", build_id);
+}
+
+TEST(debug_file_that_debuginfod_fetched_before)
+{
+    struct world_fake fake = fake_of(96, SYMBOLS_STRIPPED);
+    world_fake(&fake);
+    world_copy(SYMBOLS_WHOLE, cached(SYMBOLS_BUILD_ID));
+    struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = world_path("cache")});
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    symbols_free(symbols);
+    setenv("DEBUGINFOD_CACHE_PATH", world_path("cache"), 1); // where the user has it
+    symbols = fake_symbols((struct symbols_opts){0});
+    CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
+    symbols_free(symbols);
+    symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
+    CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "stripped.so+0x");
+    symbols_free(symbols);
+}
+
+TEST(debuginfods_cache_is_not_believed_either)
+{
+    struct world_fake fake = fake_of(97, SYMBOLS_STRIPPED);
+    world_fake(&fake);
+    const char *file = cached(SYMBOLS_BUILD_ID), *const texts[] = {NULL, "", "no ELF file"}; // NULL: of another build; "": no server had one
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i])
+            world_write(file, "%s", texts[i]);
+        else
+            world_copy(SYMBOLS_PIE, file);
+        struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = world_path("cache")});
+        CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "stripped.so+0x");
+        CHECK_STR(name_of(symbols, &fake, FIXTURE_EXPORTED), "fixture_exported");
         symbols_free(symbols);
     }
 }

@@ -189,7 +189,8 @@ int find_in_file(struct find *find, int fd, const char *path, uint64_t device, u
     find->library_count += find->library && named;
     if (!named && !scan.loader)
         return 0;
-    if (debug_table_load(&table, &image, fd, path, FIND_DEBUG_PATH, FIND_SYMBOLS_MAX))
+    const struct debug_search search = {.path = path, .debug_path = FIND_DEBUG_PATH};
+    if (debug_table_load(&table, &image, fd, &search, FIND_SYMBOLS_MAX))
         elf_table_each(&table, find_each, &scan);
     elf_table_free(&table);
     *ret_loader = scan.loader_offset;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the sources of a symbol table. A debug file is believed only if its build-id is that of
 // the running file, so a leftover of another version never names anything. Decompression is bounded
-// in memory and in output, because the file belongs to the traced process.
+// in memory and in output, because the file belongs to the traced process. All are opened by common/target/file.h.
 #include "tracer/symbols/debug_file.h"
 
 #include <stdio.h>
@@ -19,12 +19,12 @@
 #include "common/target/file.h"
 
 enum { DEBUG_PATH_MAX = 4096 };
+#define DEBUG_TARGET_PATH "/usr/lib/debug" // in the root of a target
 
-// The regular file at path if it carries the build-id, else -1.
-static int debug_open(const char *path, const char *build_id)
+// The file that was opened, if it carries the build-id, else -1. Takes fd, which may be -1.
+static int debug_checked(int fd, const char *build_id)
 {
     struct elf_image image;
-    int fd = target_file_open_here(path, 0);
     if (fd < 0)
         return -1;
     if (elf_image_read(fd, &image) || strcmp(image.build_id, build_id)) {
@@ -44,27 +44,54 @@ static bool debug_is_here(int fd, const char *path)
     return here >= 0;
 }
 
-static int debug_find(const struct elf_image *image, const struct elf_sections *sections, int image_fd,
-                      const char *path, const char *debug_path)
+// Where the file at hand may have a debug file, best first. False: there is no such place.
+static bool debug_candidate(const struct elf_image *image, const char *debug_link, const struct debug_search *search, const char *root, int i,
+                            char ret[DEBUG_PATH_MAX])
 {
-    char candidate[DEBUG_PATH_MAX];
+    const char *slash = search->path ? strrchr(search->path, '/') : NULL;
+    int len = 0;
+    if (i == 0)
+        len = snprintf(ret, DEBUG_PATH_MAX, "%s/.build-id/%.2s/%s.debug", root, image->build_id, image->build_id + 2);
+    else if (*debug_link && slash && !strchr(debug_link, '/'))
+        len = snprintf(ret, DEBUG_PATH_MAX, "%s%.*s/%s%s", i < 3 ? root : "", (int)(slash - search->path), search->path,
+                       i % 2 ? "" : ".debug/", debug_link);
+    return len > 0 && len < DEBUG_PATH_MAX;
+}
+
+enum { DEBUG_CANDIDATES = 5, DEBUG_CANDIDATES_BY_ROOT = 3 }; // the latter: not beside the file itself
+
+// What the root of a process has for a file of it. Its own link is resolved there, and nowhere else.
+static int debug_find_inside(const struct elf_image *image, const char *debug_link, const struct debug_search *search)
+{
+    char path[DEBUG_PATH_MAX];
+    int fd = -1;
+    for (int i = 0; fd < 0 && i < DEBUG_CANDIDATES; i++)
+        if (debug_candidate(image, debug_link, search, DEBUG_TARGET_PATH, i, path))
+            fd = debug_checked(target_file_open(search->proc, search->tgid, path, 0), image->build_id);
+    return fd;
+}
+
+static int debug_find_here(const struct elf_image *image, const char *debug_link, const struct debug_search *search, bool here)
+{
+    char path[DEBUG_PATH_MAX];
+    int fd = -1, count = here ? DEBUG_CANDIDATES : DEBUG_CANDIDATES_BY_ROOT;
+    for (int i = 0; fd < 0 && i < count; i++)
+        if (debug_candidate(image, debug_link, search, search->debug_path, i, path))
+            fd = debug_checked(target_file_open_here(path, 0), image->build_id);
+    if (fd < 0 && search->cache_path && snprintf(path, sizeof path, "%s/%s/debuginfo", search->cache_path, image->build_id) < DEBUG_PATH_MAX)
+        fd = debug_checked(target_file_open_here(path, 0), image->build_id); // empty where no server had one
+    return fd;
+}
+
+static int debug_find(const struct elf_image *image, const struct elf_sections *sections, int image_fd,
+                      const struct debug_search *search)
+{
     if (strlen(image->build_id) < 4)
         return -1;
-    snprintf(candidate, sizeof(candidate), "%s/.build-id/%.2s/%s.debug", debug_path,
-             image->build_id, image->build_id + 2);
-    int fd = debug_open(candidate, image->build_id);
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    if (fd >= 0 || !*sections->debug_link || !slash || strchr(sections->debug_link, '/'))
-        return fd;
-    int len = (int)(slash - path);
-    const char *const forms[] = {"%s%.*s/%s", "%s%.*s/.debug/%s"};
-    size_t count = debug_is_here(image_fd, path) ? 4 : 2;
-    for (size_t i = 0; fd < 0 && i < count; i++) {
-        snprintf(candidate, sizeof(candidate), forms[i % 2], i < 2 ? debug_path : "", len, path,
-                 sections->debug_link);
-        fd = debug_open(candidate, image->build_id);
-    }
-    return fd;
+    bool here = search->path && *search->path == '/' && debug_is_here(image_fd, search->path);
+    // A file of ours is everybody's: what a process with a root of its own has for it would name it for all.
+    int fd = search->tgid && !here ? debug_find_inside(image, sections->debug_link, search) : -1;
+    return fd >= 0 ? fd : debug_find_here(image, sections->debug_link, search, here);
 }
 
 static size_t debug_add(struct elf_table *table, const struct elf_image *image, int fd, bool owned,
@@ -148,15 +175,15 @@ static void debug_add_compressed(struct elf_table *table, const struct elf_image
 
 #endif
 
-size_t debug_table_load(struct elf_table *table, const struct elf_image *image, int fd,
-                        const char *path, const char *debug_path, uint32_t count_max)
+size_t debug_table_load(struct elf_table *table, const struct elf_image *image, int fd, const struct debug_search *search,
+                        uint32_t count_max)
 {
     struct elf_sections sections;
     elf_sections_read(fd, &sections);
     if (sections.symtab.bytes)
         elf_table_add(table, image, fd, false, &sections.symtab, &sections.symtab_names, count_max);
     if (!table->count) {
-        int debug = debug_find(image, &sections, fd, path, debug_path);
+        int debug = debug_find(image, &sections, fd, search);
         if (debug >= 0)
             debug_add(table, image, debug, true, count_max);
     }
@@ -166,4 +193,15 @@ size_t debug_table_load(struct elf_table *table, const struct elf_image *image, 
     }
     elf_table_sort(table);
     return table->count;
+}
+
+char *debug_cache_path(void)
+{
+    static const char name[] = "debuginfod_client";
+    const char *own = getenv("DEBUGINFOD_CACHE_PATH"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (own && *own == '/')
+        return xstrdup(own);
+    if (cache && *cache == '/')
+        return xasprintf("%s/%s", cache, name);
+    return home && *home == '/' ? xasprintf("%s/.cache/%s", home, name) : NULL;
 }

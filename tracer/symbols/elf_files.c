@@ -13,7 +13,6 @@
 #include "common/clock.h"
 #include "common/strings.h"
 #include "common/target/file.h"
-#include "tracer/symbols/debug_file.h"
 
 static const int64_t elf_files_sweep_ns = INT64_C(30000000000);
 
@@ -38,6 +37,9 @@ static void elf_files_unload(struct elf_files *files, struct symbol_file *file)
 static void elf_files_close(struct elf_files *files, struct symbol_file *file)
 {
     elf_files_unload(files, file);
+    if (file->unwind)
+        eh_file_close(file->unwind);
+    free(file->unwind);
     if (file->fd >= 0)
         close(file->fd);
     free(file->path);
@@ -197,20 +199,43 @@ static void elf_files_on_growth(void *files, uint64_t bytes)
     elf_files_make_room(files, bytes, NULL);
 }
 
-void elf_files_load(struct elf_files *files, struct symbol_file *file)
+void elf_files_load(struct elf_files *files, struct symbol_file *file, pid_t tgid, const char *path)
 {
     if (file->loaded || file->refused)
         return;
     // One table may take half of the budget, so that two large libraries do not chase each other.
     uint64_t count_max = files->bytes_max / 2 / sizeof(struct elf_symbol);
     file->table = (struct elf_table){.make_room = elf_files_on_growth, .context = files};
-    debug_table_load(&file->table, &file->image, file->fd, file->path, files->debug_path,
+    const struct debug_search search = {
+        .path = path, .proc = files->proc, .tgid = tgid, .debug_path = files->debug_path, .cache_path = files->cache_path};
+    debug_table_load(&file->table, &file->image, file->fd, &search,
                      count_max < UINT32_MAX ? (uint32_t)count_max : UINT32_MAX);
     file->loaded = true;
     files->stats->files_loaded++;
     files->stats->symbols_dropped += file->table.dropped;
     files->stats->bytes_tables += elf_files_table_bytes(file);
     elf_files_make_room(files, 0, file); // what was decompressed is known only now
+}
+
+bool elf_files_function(struct symbol_file *file, uint64_t address, uint64_t *ret_begin, uint64_t *ret_end)
+{
+    if (file->refused)
+        return false;
+    if (!file->unwind) {
+        file->unwind = xcalloc(1, sizeof *file->unwind);
+        if (eh_file_open(file->fd, file->unwind))
+            eh_file_close(file->unwind); // it has none then
+    }
+    // What runs, runs in one function for long.
+    if (address < file->function_begin || address >= file->function_end) {
+        if (!eh_file_function(file->unwind, address, ret_begin, ret_end))
+            return false;
+        file->function_begin = *ret_begin;
+        file->function_end = *ret_end;
+    }
+    *ret_begin = file->function_begin;
+    *ret_end = file->function_end;
+    return true;
 }
 
 void elf_files_make_room(struct elf_files *files, uint64_t bytes, const struct symbol_file *keep)

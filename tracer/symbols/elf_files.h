@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tracer/symbols/debug_file.h"
+#include "tracer/symbols/eh_file.h"
 #include "tracer/symbols/elf_table.h"
 #include "tracer/symbols/names.h"
 #include "tracer/symbols/symbols.h"
@@ -24,6 +26,8 @@ struct symbol_file {
     int fd; // -1 if refused
     struct elf_image image;
     struct elf_table table;
+    struct eh_file *unwind; // where its functions begin and end; NULL: not asked for yet
+    uint64_t function_begin, function_end; // the last one of them
     const char *module, *build_id; // interned; build_id may be NULL
     char *path;
     uint64_t used; // a counter, not a time
@@ -35,7 +39,7 @@ struct elf_files {
     uint64_t used, bytes_max;
     int64_t swept_ns; // when deleted files that nobody asked for were let go, and `used` then
     uint64_t swept_used;
-    const char *debug_path;
+    const char *proc, *debug_path, *cache_path; // as struct debug_search
     struct names *names;
     struct symbols_stats *stats; // bytes_tables is the budget, shared with perf maps and processes
 };
@@ -51,8 +55,12 @@ bool elf_files_known_as(const struct elf_files *files, const char *build_id, con
 bool elf_files_known_by(const struct elf_files *files, uint64_t device, uint64_t inode, struct file_ref *ret);
 // NULL: thrown out in between; adopt it again.
 struct symbol_file *elf_files_get(struct elf_files *files, struct file_ref ref);
-// Build the symbol table if it is not there.
-void elf_files_load(struct elf_files *files, struct symbol_file *file);
+// Build the symbol table if it is not there. `path` is what the process calls it, in whose root debug files are looked for; tgid 0: in
+// none.
+void elf_files_load(struct elf_files *files, struct symbol_file *file, pid_t tgid, const char *path);
+// The function around an address of the file, by its unwind information: where it begins and ends, though nobody knows what it is
+// called. False: not known.
+bool elf_files_function(struct symbol_file *file, uint64_t address, uint64_t *ret_begin, uint64_t *ret_end);
 // Drop tables but that of keep, least recently used first, so that so many bytes more fit into the budget.
 void elf_files_make_room(struct elf_files *files, uint64_t bytes, const struct symbol_file *keep);
 uint64_t elf_files_open_count(const struct elf_files *files);

@@ -188,7 +188,7 @@ static size_t table_best_alias(const struct elf_table *table, uint32_t idx, uint
 }
 
 size_t elf_table_find(const struct elf_table *table, uint64_t address, char *name, size_t size,
-                      uint64_t *ret_offset)
+                      uint64_t *ret_offset, bool *ret_sized)
 {
     if (!table->count || address < table->base || address - table->base > UINT32_MAX)
         return 0;
@@ -207,6 +207,8 @@ size_t elf_table_find(const struct elf_table *table, uint64_t address, char *nam
         size_t len = table_best_alias(table, i, offset, name, size);
         if (len)
             *ret_offset = offset;
+        if (len && ret_sized)
+            *ret_sized = bytes > 0;
         return len;
     }
     return 0;

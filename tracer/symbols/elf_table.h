@@ -47,9 +47,10 @@ size_t elf_table_add(struct elf_table *table, const struct elf_image *image, int
 void elf_table_sort(struct elf_table *table);
 // The name of the function around address, as it stands in the file (at most size - 1 bytes, size
 // <= ELF_NAME_MAX), and how far into it the address lies. 0: none. Of aliases the one that reads
-// best, always the same.
+// best, always the same. *ret_sized (NULL ok): the file says how long it is. If not, it is a function by hand
+// that may have ended before the address.
 size_t elf_table_find(const struct elf_table *table, uint64_t address, char *name, size_t size,
-                      uint64_t *ret_offset);
+                      uint64_t *ret_offset, bool *ret_sized);
 // Every function with its address and its name as it stands in the file, in no order, until `each` says false. The names of a source are
 // read as a whole for that, up to ELF_NAMES_MAX bytes; of those beyond nothing is told.
 void elf_table_each(const struct elf_table *table, bool (*each)(void *context, uint64_t address, const char *name), void *context);

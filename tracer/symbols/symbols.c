@@ -39,7 +39,7 @@ struct symbols {
     struct kernel_symbols kernel;
     struct symbols_stats stats;
     struct symbols_recent *recent;
-    char *kallsyms_path, *proc_path, *debug_path;
+    char *kallsyms_path, *proc_path, *debug_path, *cache_path;
 };
 
 // A quarter of the fds that this process may have, where that is less: two sides are recorded at once.
@@ -61,11 +61,14 @@ int symbols_new(const struct symbols_opts *opts, struct symbols **ret, struct er
     symbols->kallsyms_path = xstrdup(o.kallsyms_path ? o.kallsyms_path : "/proc/kallsyms");
     symbols->proc_path = xstrdup(o.proc_path ? o.proc_path : "/proc");
     symbols->debug_path = xstrdup(o.debug_path ? o.debug_path : "/usr/lib/debug");
+    symbols->cache_path = !o.cache_path ? debug_cache_path() : *o.cache_path ? xstrdup(o.cache_path) : NULL;
     symbols->recent = xcalloc(SYMBOLS_RECENT, sizeof(*symbols->recent));
     symbols->names.bytes_max =
         o.strings_bytes_max ? o.strings_bytes_max : SYMBOLS_STRINGS_BYTES_MAX;
     symbols->files = (struct elf_files){.bytes_max = o.bytes_max ? o.bytes_max : SYMBOLS_BYTES_MAX,
+                                    .proc = symbols->proc_path,
                                     .debug_path = symbols->debug_path,
+                                    .cache_path = symbols->cache_path,
                                     .names = &symbols->names,
                                     .stats = &symbols->stats};
     elf_files_init(&symbols->files, o.files_max ? o.files_max : symbols_files_max());
@@ -91,6 +94,7 @@ void symbols_free(struct symbols *symbols)
     free(symbols->kallsyms_path);
     free(symbols->proc_path);
     free(symbols->debug_path);
+    free(symbols->cache_path);
     free(symbols);
 }
 
@@ -172,7 +176,7 @@ static const char *symbols_path_module(struct symbols *symbols, const char *path
     return kept ? kept : "[names full]";
 }
 
-// "libfoo.so+0x1234". Such names are as many as addresses: they may fill half of the pool, so that
+// "libfoo.so+0x1234". Such names can be as many as addresses: they may fill half of the pool, so that
 // known functions still find room.
 static void symbols_numbered(struct symbols *symbols, const char *module, uint64_t address,
                              struct symbol *ret)
@@ -198,10 +202,44 @@ static void symbols_named(struct symbols *symbols, const char *raw, size_t len, 
     ret->known = name != NULL;
 }
 
-static void symbols_in_file(struct symbols *symbols, struct symbol_file *file,
-                            const struct mapping *mapping, uint64_t ip, struct symbol *ret)
+// By its start, so that all addresses of one function are one name, and those of two are two.
+static void symbols_nameless(struct symbols *symbols, struct symbol_file *file, uint64_t address, struct symbol *ret)
+{
+    uint64_t begin = address, end;
+    bool function = elf_files_function(file, address, &begin, &end);
+    symbols_numbered(symbols, file->module, begin, ret);
+    if (function)
+        ret->offset = address - begin;
+}
+
+// Is the address still in a function of which the symbol table does not say how long it is? What describes functions for unwinding
+// does: another one may have begun since, or that one ended.
+static bool symbols_within(struct symbol_file *file, uint64_t begin, uint64_t address)
+{
+    uint64_t function_begin, function_end;
+    if (elf_files_function(file, address, &function_begin, &function_end))
+        return function_begin <= begin;
+    return !elf_files_function(file, begin, &function_begin, &function_end) || address < function_end;
+}
+
+// Looked up, not remembered.
+static void symbols_ask_file(struct symbols *symbols, struct symbol_file *file, uint64_t address, struct symbol *ret)
 {
     char raw[ELF_NAME_MAX];
+    uint64_t offset = 0;
+    bool sized = false;
+    size_t len = elf_table_find(&file->table, address, raw, sizeof(raw), &offset, &sized);
+    if (len && (sized || symbols_within(file, address - offset, address))) {
+        symbols_named(symbols, raw, len, ret);
+        ret->offset = offset;
+    } else {
+        symbols_nameless(symbols, file, address, ret);
+    }
+}
+
+static void symbols_in_file(struct symbols *symbols, struct symbol_file *file, const struct symbol_process *process,
+                            const struct mapping *mapping, uint64_t ip, struct symbol *ret)
+{
     uint64_t address, file_offset = ip - mapping->start + mapping->offset;
     *ret = (struct symbol){.module = file->module, .build_id = file->build_id};
     if (!elf_image_address(&file->image, file_offset, &address)) {
@@ -212,15 +250,8 @@ static void symbols_in_file(struct symbols *symbols, struct symbol_file *file,
         &symbols->recent[((address ^ file->generation) * 0x9e3779b97f4a7c15ULL >> 40) %
                          SYMBOLS_RECENT];
     if (recent->generation != file->generation || recent->address != address) {
-        uint64_t offset = 0;
-        elf_files_load(&symbols->files, file);
-        size_t len = elf_table_find(&file->table, address, raw, sizeof(raw), &offset);
-        if (len) {
-            symbols_named(symbols, raw, len, ret);
-            ret->offset = offset;
-        } else {
-            symbols_numbered(symbols, file->module, address, ret);
-        }
+        elf_files_load(&symbols->files, file, process->ended ? 0 : process->tgid, mapping->path);
+        symbols_ask_file(symbols, file, address, ret);
         *recent = (struct symbols_recent){address, file->generation, ret->known, ret->name,
                                           ret->offset};
     }
@@ -267,7 +298,7 @@ static void symbols_in_process(struct symbols *symbols, struct symbol_process *p
     }
     struct symbol_file *file = processes_file(&symbols->processes, process, mapping);
     if (file) {
-        symbols_in_file(symbols, file, mapping, ip, ret);
+        symbols_in_file(symbols, file, process, mapping, ip, ret);
     } else if (mapping->kind != MAPPING_JIT) {
         ret->module = symbols_path_module(symbols, mapping->path);
         symbols_numbered(symbols, ret->module, ip - mapping->start + mapping->offset, ret);

@@ -2,7 +2,7 @@
 // Names for the addresses of stacks: kernel (kallsyms) and user space (ELF files, perf maps, vdso)
 // of processes in any mount and pid namespace. Reads /proc; writes nothing. One owner thread; no
 // lock. Nothing fails half-way: what cannot be named stays visible as "libfoo.so+0x1234" with known
-// = false.
+// = false, a function each.
 //
 // What it costs: no ELF file is mapped or loaded whole. A file is one open fd and 12 bytes a
 // function symbol (libtorch_cpu.so, 300 k functions: 3.6 MB; loaded at the first lookup that falls
@@ -26,6 +26,7 @@ struct symbols_opts {              // = {0} is the default
     const char *kallsyms_path;     // NULL: /proc/kallsyms
     const char *proc_path;         // NULL: /proc
     const char *debug_path;        // NULL: /usr/lib/debug; separate debug files
+    const char *cache_path;        // NULL: that of debuginfod's client, by the environment; "": none
     uint64_t bytes_max;            // tables of ELF files, perf maps and processes; 0: 20 MiB
     uint64_t strings_bytes_max;    // interned names; 0: 8 MiB
     uint32_t files_max;            // held open; 0: 512, at most a quarter of RLIMIT_NOFILE
@@ -34,9 +35,10 @@ struct symbols_opts {              // = {0} is the default
 };
 
 struct symbol {
-    const char *name;     // demangled, without suffixes; unknown: "libfoo.so+0x1234", "[jit]"
+    const char *name;     // demangled, without suffixes; unknown: "[jit]", or "libfoo.so+0x1234": where in the file the function begins
+                          // by its unwind information, or, where that says nothing, the address itself
     const char *module;   // "libfoo.so", "kernel", "[nvidia]", "[vdso]", "[jit]", "[anon]"
-    uint64_t offset;      // from the start of the symbol; unknown: virtual address inside the file
+    uint64_t offset;      // from the start of the function; where that is not known, the address in the file
     const char *build_id; // lower-case hex of the file; NULL: none
     bool known;
 }; // strings belong to struct symbols and stay valid until symbols_free
@@ -93,8 +95,7 @@ struct symbols_birth {
 // Know the process from now on: reads the maps and opens the mapped files, so that addresses can still be named
 // when it has ended. Costs one open a mapped library (100 libraries: 1 ms). 0, -ESRCH (gone and never seen), -EACCES.
 int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, const struct symbols_birth *birth, struct error *err);
-// The user-space symbol around ip; opens the process where needed. For a return address pass ip -
-// 1.
+// The user-space symbol around ip; opens the process where needed. For a return address pass ip - 1.
 void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, struct symbol *ret);
 // The same for one certain process: never answers from another process that has the pid now; and for one moment
 // (CLOCK_MONOTONIC; UINT64_MAX: now).

@@ -9,17 +9,6 @@ enum {
     REG_RBP = 6,
     REG_RSP = 7,
     REG_RA = 16,
-    ENC_OMIT = 0xff,
-    ENC_ABSPTR = 0x00,
-    ENC_ULEB = 0x01,
-    ENC_UDATA2 = 0x02,
-    ENC_UDATA4 = 0x03,
-    ENC_UDATA8 = 0x04,
-    ENC_SLEB = 0x09,
-    ENC_SDATA2 = 0x0a,
-    ENC_SDATA4 = 0x0b,
-    ENC_SDATA8 = 0x0c,
-    ENC_PCREL = 0x10,
 };
 
 enum cfi_op {
@@ -53,131 +42,7 @@ enum cfi_op {
     OP_RESTORE = 0xc0,
 };
 
-// Bytes of the file; nothing is read behind the end, and then `bad` says so.
-struct cfi_bytes {
-    const uint8_t *at, *end;
-    bool bad;
-};
-
-static uint64_t bytes_fixed(struct cfi_bytes *bytes, size_t size)
-{
-    uint64_t value = 0;
-    if ((size_t)(bytes->end - bytes->at) < size) {
-        bytes->bad = true;
-        bytes->at = bytes->end;
-        return 0;
-    }
-    memcpy(&value, bytes->at, size); // x86-64: little endian
-    bytes->at += size;
-    return value;
-}
-
-static uint64_t bytes_uleb(struct cfi_bytes *bytes)
-{
-    uint64_t value = 0;
-    for (unsigned shift = 0; bytes->at < bytes->end; shift += 7) {
-        uint8_t byte = *bytes->at++;
-        if (shift < 64)
-            value |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80))
-            return value;
-    }
-    bytes->bad = true;
-    return 0;
-}
-
-static int64_t bytes_sleb(struct cfi_bytes *bytes)
-{
-    uint64_t value = 0;
-    for (unsigned shift = 0; bytes->at < bytes->end;) {
-        uint8_t byte = *bytes->at++;
-        if (shift < 64)
-            value |= (uint64_t)(byte & 0x7f) << shift;
-        shift += 7;
-        if (byte & 0x80)
-            continue;
-        if (shift < 64 && byte & 0x40)
-            value |= ~(uint64_t)0 << shift;
-        return (int64_t)value;
-    }
-    bytes->bad = true;
-    return 0;
-}
-
-static struct cfi_bytes bytes_block(struct cfi_bytes *bytes)
-{
-    uint64_t size = bytes_uleb(bytes);
-    if (bytes->bad || size > (uint64_t)(bytes->end - bytes->at)) {
-        bytes->bad = true;
-        bytes->at = bytes->end;
-        return (struct cfi_bytes){bytes->end, bytes->end, true};
-    }
-    struct cfi_bytes block = {bytes->at, bytes->at + size, false};
-    bytes->at += size;
-    return block;
-}
-
-static uint64_t sign_extended(uint64_t value, unsigned bits)
-{
-    uint64_t sign = (uint64_t)1 << (bits - 1);
-    return (value ^ sign) - sign;
-}
-
-// An address as `encoding` writes it, without what it is relative to.
-static uint64_t bytes_pointer(struct cfi_bytes *bytes, uint8_t encoding)
-{
-    switch (encoding & 0x0f) {
-    case ENC_ABSPTR:
-    case ENC_UDATA8:
-    case ENC_SDATA8:
-        return bytes_fixed(bytes, 8);
-    case ENC_UDATA2:
-        return bytes_fixed(bytes, 2);
-    case ENC_UDATA4:
-        return bytes_fixed(bytes, 4);
-    case ENC_SDATA2:
-        return sign_extended(bytes_fixed(bytes, 2), 16);
-    case ENC_SDATA4:
-        return sign_extended(bytes_fixed(bytes, 4), 32);
-    case ENC_ULEB:
-        return bytes_uleb(bytes);
-    case ENC_SLEB:
-        return (uint64_t)bytes_sleb(bytes);
-    default:
-        bytes->bad = true;
-        return 0;
-    }
-}
-
 // --- CIE ------------------------------------------------------------------------------------------
-
-static void cie_augmentation(struct cfi_cie *cie, const char *letters, struct cfi_bytes data)
-{
-    for (; *letters; letters++) {
-        uint8_t encoding;
-        switch (*letters) {
-        case 'R':
-            cie->pointer = (uint8_t)bytes_fixed(&data, 1);
-            break;
-        case 'P':
-            encoding = (uint8_t)bytes_fixed(&data, 1);
-            if (encoding != ENC_OMIT)
-                bytes_pointer(&data, encoding);
-            break;
-        case 'L':
-            bytes_fixed(&data, 1);
-            break;
-        case 'S':
-            cie->signal = true;
-            break;
-        case 'B': // arm64's
-        default:
-            cie->usable = false;
-        }
-    }
-    uint8_t relative = cie->pointer & 0xf0;
-    cie->usable = cie->usable && !data.bad && (relative == 0 || relative == ENC_PCREL);
-}
 
 static void cie_read(struct eh_file *file, uint64_t address, struct cfi_cie *cie)
 {
@@ -186,22 +51,11 @@ static void cie_read(struct eh_file *file, uint64_t address, struct cfi_cie *cie
     *cie = (struct cfi_cie){.address = address};
     if (!record)
         return;
-    struct cfi_bytes bytes = {record, record + size, false};
-    uint64_t id = bytes_fixed(&bytes, 4), version = bytes_fixed(&bytes, 1);
-    const char *letters = (const char *)bytes.at;
-    size_t length = strnlen(letters, (size_t)(bytes.end - bytes.at));
-    if (id || (version != 1 && version != 3) || length == (size_t)(bytes.end - bytes.at))
+    struct eh_bytes bytes = {record, record + size, false};
+    if (!eh_cie_read(&bytes, &cie->head) || cie->head.return_register != REG_RA)
         return;
-    bytes.at += length + 1;
-    cie->code_unit = bytes_uleb(&bytes);
-    cie->data_unit = bytes_sleb(&bytes);
-    uint64_t ra = version == 1 ? bytes_fixed(&bytes, 1) : bytes_uleb(&bytes);
-    cie->usable = ra == REG_RA && (*letters == 'z' || !*letters);
-    cie->has_augmentation = *letters == 'z';
-    if (cie->has_augmentation)
-        cie_augmentation(cie, letters + 1, bytes_block(&bytes));
     cie->bytes = (size_t)(bytes.end - bytes.at);
-    cie->usable = cie->usable && !bytes.bad && cie->bytes <= sizeof cie->code;
+    cie->usable = cie->bytes <= sizeof cie->code;
     if (cie->usable)
         memcpy(cie->code, bytes.at, cie->bytes);
 }
@@ -255,7 +109,7 @@ static struct ug_unwind_rule state_rule(const struct cfi_state *state, bool sign
 static void run_emit(struct cfi_run *run)
 {
     if (run->emit && run->address < run->end)
-        run->emit(run->context, run->address, state_rule(&run->state, run->cie->signal));
+        run->emit(run->context, run->address, state_rule(&run->state, run->cie->head.signal));
 }
 
 static void run_advance(struct cfi_run *run, uint64_t by)
@@ -313,17 +167,17 @@ static void run_restore(struct cfi_run *run, uint64_t reg)
 enum { EXPR_DEREF = 0x06, EXPR_BREG0 = 0x70 };
 
 // reg + at, with one more operation behind it or none.
-static bool expr_register(struct cfi_bytes expr, uint64_t *ret_reg, int64_t *ret_at, uint8_t *ret_then)
+static bool expr_register(struct eh_bytes expr, uint64_t *ret_reg, int64_t *ret_at, uint8_t *ret_then)
 {
-    uint64_t op = bytes_fixed(&expr, 1);
+    uint64_t op = eh_bytes_fixed(&expr, 1);
     *ret_reg = op - EXPR_BREG0;
-    *ret_at = bytes_sleb(&expr);
+    *ret_at = eh_bytes_sleb(&expr);
     *ret_then = expr.at < expr.end ? *expr.at++ : 0;
     return !expr.bad && op >= EXPR_BREG0 && op < EXPR_BREG0 + 16 && expr.at == expr.end;
 }
 
 // Of procedure linkage tables, as linkers write it: rsp + 8 + ((rip & 15) >= N) * 8.
-static bool expr_plt(struct cfi_bytes expr, int64_t *ret_at)
+static bool expr_plt(struct eh_bytes expr, int64_t *ret_at)
 {
     static const uint8_t begin[] = {0x77, 0x08, 0x80, 0x00, 0x3f, 0x1a}, end[] = {0x2a, 0x33, 0x24, 0x22};
     size_t size = (size_t)(expr.end - expr.at);
@@ -336,7 +190,7 @@ static bool expr_plt(struct cfi_bytes expr, int64_t *ret_at)
 
 enum { SIGNAL_RBP = 120, SIGNAL_RSP = 160, SIGNAL_RIP = 168 }; // from rsp: registers of the interrupted code
 
-static void run_cfa_expr(struct cfi_run *run, struct cfi_bytes expr)
+static void run_cfa_expr(struct cfi_run *run, struct eh_bytes expr)
 {
     uint64_t reg;
     int64_t at;
@@ -358,7 +212,7 @@ static void run_cfa_expr(struct cfi_run *run, struct cfi_bytes expr)
     }
 }
 
-static void run_expr(struct cfi_run *run, uint64_t reg, struct cfi_bytes expr)
+static void run_expr(struct cfi_run *run, uint64_t reg, struct eh_bytes expr)
 {
     uint64_t base;
     int64_t at;
@@ -396,95 +250,95 @@ static bool run_back(struct cfi_run *run)
 
 static int64_t scaled(const struct cfi_run *run, uint64_t value)
 {
-    return (int64_t)(value * (uint64_t)run->cie->data_unit);
+    return (int64_t)(value * (uint64_t)run->cie->head.data_unit);
 }
 
 // One instruction that is not one of the three with an argument within.
-static bool run_extended(struct cfi_run *run, uint8_t op, struct cfi_bytes *bytes)
+static bool run_extended(struct cfi_run *run, uint8_t op, struct eh_bytes *bytes)
 {
     uint64_t reg;
     switch (op) {
     case OP_NOP:
         return true;
     case OP_ADVANCE1:
-        run_advance(run, bytes_fixed(bytes, 1) * run->cie->code_unit);
+        run_advance(run, eh_bytes_fixed(bytes, 1) * run->cie->head.code_unit);
         return true;
     case OP_ADVANCE2:
-        run_advance(run, bytes_fixed(bytes, 2) * run->cie->code_unit);
+        run_advance(run, eh_bytes_fixed(bytes, 2) * run->cie->head.code_unit);
         return true;
     case OP_ADVANCE4:
-        run_advance(run, bytes_fixed(bytes, 4) * run->cie->code_unit);
+        run_advance(run, eh_bytes_fixed(bytes, 4) * run->cie->head.code_unit);
         return true;
     case OP_REMEMBER:
         return run_remember(run);
     case OP_RESTORE_STATE:
         return run_back(run);
     case OP_DEF_CFA:
-        reg = bytes_uleb(bytes);
-        run_cfa(run, reg, (int64_t)bytes_uleb(bytes));
+        reg = eh_bytes_uleb(bytes);
+        run_cfa(run, reg, (int64_t)eh_bytes_uleb(bytes));
         return true;
     case OP_DEF_CFA_SF:
-        reg = bytes_uleb(bytes);
-        run_cfa(run, reg, scaled(run, (uint64_t)bytes_sleb(bytes)));
+        reg = eh_bytes_uleb(bytes);
+        run_cfa(run, reg, scaled(run, (uint64_t)eh_bytes_sleb(bytes)));
         return true;
     case OP_DEF_CFA_REGISTER:
-        run_cfa(run, bytes_uleb(bytes), run->state.cfa_at);
+        run_cfa(run, eh_bytes_uleb(bytes), run->state.cfa_at);
         return true;
     case OP_DEF_CFA_OFFSET:
-        run->state.cfa_at = (int64_t)bytes_uleb(bytes);
+        run->state.cfa_at = (int64_t)eh_bytes_uleb(bytes);
         return true;
     case OP_DEF_CFA_OFFSET_SF:
-        run->state.cfa_at = scaled(run, (uint64_t)bytes_sleb(bytes));
+        run->state.cfa_at = scaled(run, (uint64_t)eh_bytes_sleb(bytes));
         return true;
     case OP_DEF_CFA_EXPR:
-        run_cfa_expr(run, bytes_block(bytes));
+        run_cfa_expr(run, eh_bytes_block(bytes));
         return true;
     case OP_OFFSET_EXT:
-        reg = bytes_uleb(bytes);
-        run_offset(run, reg, scaled(run, bytes_uleb(bytes)));
+        reg = eh_bytes_uleb(bytes);
+        run_offset(run, reg, scaled(run, eh_bytes_uleb(bytes)));
         return true;
     case OP_OFFSET_EXT_SF:
-        reg = bytes_uleb(bytes);
-        run_offset(run, reg, scaled(run, (uint64_t)bytes_sleb(bytes)));
+        reg = eh_bytes_uleb(bytes);
+        run_offset(run, reg, scaled(run, (uint64_t)eh_bytes_sleb(bytes)));
         return true;
     case OP_NEGATIVE_OFFSET:
-        reg = bytes_uleb(bytes);
-        run_offset(run, reg, -scaled(run, bytes_uleb(bytes)));
+        reg = eh_bytes_uleb(bytes);
+        run_offset(run, reg, -scaled(run, eh_bytes_uleb(bytes)));
         return true;
     case OP_RESTORE_EXT:
-        run_restore(run, bytes_uleb(bytes));
+        run_restore(run, eh_bytes_uleb(bytes));
         return true;
     case OP_UNDEFINED: // of the return address: the outermost; of rbp: nobody above needs it
-        reg = bytes_uleb(bytes);
+        reg = eh_bytes_uleb(bytes);
         run_same(run, reg, true);
         if (reg == REG_RA)
             run->state.ra = RA_UNDEFINED;
         return true;
     case OP_SAME:
-        run_same(run, bytes_uleb(bytes), true);
+        run_same(run, eh_bytes_uleb(bytes), true);
         return true;
     case OP_REGISTER:
-        reg = bytes_uleb(bytes);
-        bytes_uleb(bytes);
+        reg = eh_bytes_uleb(bytes);
+        eh_bytes_uleb(bytes);
         run_same(run, reg, false);
         return true;
     case OP_VAL_OFFSET:
     case OP_VAL_OFFSET_SF: // the same bytes, signed or not
-        reg = bytes_uleb(bytes);
-        bytes_uleb(bytes);
+        reg = eh_bytes_uleb(bytes);
+        eh_bytes_uleb(bytes);
         run_same(run, reg, false);
         return true;
     case OP_EXPR:
-        reg = bytes_uleb(bytes);
-        run_expr(run, reg, bytes_block(bytes));
+        reg = eh_bytes_uleb(bytes);
+        run_expr(run, reg, eh_bytes_block(bytes));
         return true;
     case OP_VAL_EXPR:
-        reg = bytes_uleb(bytes);
-        bytes_block(bytes);
+        reg = eh_bytes_uleb(bytes);
+        eh_bytes_block(bytes);
         run_same(run, reg, false);
         return true;
     case OP_ARGS_SIZE:
-        bytes_uleb(bytes);
+        eh_bytes_uleb(bytes);
         return true;
     default: // OP_SET_LOC too: nobody writes it
         return false;
@@ -493,15 +347,15 @@ static bool run_extended(struct cfi_run *run, uint8_t op, struct cfi_bytes *byte
 
 static bool run_code(struct cfi_run *run, const uint8_t *code, size_t size)
 {
-    struct cfi_bytes bytes = {code, code + size, false};
+    struct eh_bytes bytes = {code, code + size, false};
     while (bytes.at < bytes.end) {
         uint8_t op = *bytes.at++, low = op & 0x3f;
         if (++run->steps > CFI_STEPS_MAX)
             return false;
         if ((op & 0xc0) == OP_ADVANCE)
-            run_advance(run, low * run->cie->code_unit);
+            run_advance(run, low * run->cie->head.code_unit);
         else if ((op & 0xc0) == OP_OFFSET)
-            run_offset(run, low, scaled(run, bytes_uleb(&bytes)));
+            run_offset(run, low, scaled(run, eh_bytes_uleb(&bytes)));
         else if ((op & 0xc0) == OP_RESTORE)
             run_restore(run, low);
         else if (!run_extended(run, op, &bytes))
@@ -519,32 +373,27 @@ bool cfi_function(struct cfi *cfi, struct eh_file *file, uint64_t frame, uint64_
 {
     size_t size;
     const uint8_t *record = eh_file_record(file, frame, &size);
-    uint32_t back = 0;
-    if (!record || size < sizeof back)
+    if (!record)
         return false;
-    memcpy(&back, record, sizeof back);
-    if (!back)
-        return false; // a CIE
-    const struct cfi_cie *cie = cfi_cie_at(cfi, file, frame + 4 - back);
+    struct eh_bytes bytes = {record, record + size, false};
+    uint64_t begin, end, cie_address = eh_fde_cie(&bytes, frame);
+    if (!cie_address)
+        return false;
+    const struct cfi_cie *cie = cfi_cie_at(cfi, file, cie_address);
     record = eh_file_record(file, frame, &size); // reading the CIE may have moved the window
     if (!record || !cie->usable)
         return false;
-    struct cfi_bytes bytes = {record + sizeof back, record + size, false};
-    uint64_t begin = bytes_pointer(&bytes, cie->pointer), length = bytes_pointer(&bytes, cie->pointer & 0x0f);
-    if ((cie->pointer & 0xf0) == ENC_PCREL)
-        begin += frame + 8;
-    if (cie->has_augmentation)
-        bytes_block(&bytes);
-    if (bytes.bad || !length || length > UINT64_MAX - begin)
+    bytes = (struct eh_bytes){record, record + size, false};
+    if (!eh_fde_cie(&bytes, frame) || !eh_fde_read(&bytes, frame, &cie->head, &begin, &end))
         return false;
-    struct cfi_run run = {.cie = cie, .address = begin, .end = begin + length, .context = context};
+    struct cfi_run run = {.cie = cie, .address = begin, .end = end, .context = context};
     if (!run_code(&run, cie->code, cie->bytes))
         return false;
     run.initial = run.state;
     run.address = begin;
     run.emit = emit;
     *ret_begin = begin;
-    *ret_end = begin + length;
+    *ret_end = end;
     if (!run_code(&run, bytes.at, (size_t)(bytes.end - bytes.at)))
         return false;
     run_emit(&run);

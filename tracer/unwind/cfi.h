@@ -5,7 +5,8 @@
 #define UPGATE_TRACER_UNWIND_CFI_H
 
 #include "bpf/unwind.h"
-#include "tracer/unwind/eh_file.h"
+#include "tracer/symbols/eh_file.h"
+#include "tracer/symbols/eh_record.h"
 
 enum {
     CFI_CIES = 8,          // remembered; a linked library has one to four
@@ -16,10 +17,8 @@ enum {
 
 struct cfi_cie {
     uint64_t address; // 0: free
-    bool usable, has_augmentation, signal;
-    uint8_t pointer; // how FDEs write addresses
-    uint64_t code_unit;
-    int64_t data_unit;
+    bool usable;
+    struct eh_cie head;
     size_t bytes;
     uint8_t code[CFI_CIE_BYTES];
 };

@@ -2,6 +2,7 @@
 // Functions in the order of their addresses become rows; equal neighbours are one row.
 #include "tracer/unwind/unwind_table.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +141,7 @@ int unwind_table_build(struct eh_file *file, uint64_t begin, uint64_t end, struc
 {
     struct table_build build = {.rules = rules, .begin = begin, .end = end};
     *ret = (struct unwind_table){0};
-    if (begin >= end)
+    if (begin >= end || file->machine != EM_X86_64)
         return -ENODATA;
     if (end - begin > UG_UNWIND_TABLE_BYTES)
         build.end = begin + UG_UNWIND_TABLE_BYTES;

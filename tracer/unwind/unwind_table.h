@@ -10,7 +10,7 @@
 
 #include "bpf/unwind.h"
 #include "common/containers/map.h"
-#include "tracer/unwind/eh_file.h"
+#include "tracer/symbols/eh_file.h"
 
 // The rules of all tables, each once. Number 0 is UG_UNWIND_NONE.
 struct unwind_rules { // unwind_rules_init
@@ -30,7 +30,7 @@ void unwind_rules_init(struct unwind_rules *rules);
 void unwind_rules_free(struct unwind_rules *rules);
 
 // The table of the code from `begin` on (a virtual address in the file), UG_UNWIND_TABLE_BYTES or less, until `end`. 0;
-// -ENODATA: no function there. On failure *ret is empty.
+// -ENODATA: no function there, or not of x86-64. On failure *ret is empty.
 int unwind_table_build(struct eh_file *file, uint64_t begin, uint64_t end, struct unwind_rules *rules,
                        struct unwind_table *ret);
 void unwind_table_free(struct unwind_table *table);
