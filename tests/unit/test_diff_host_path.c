@@ -601,6 +601,31 @@ TEST(names_that_both_versions_share)
     world_close(&world);
 }
 
+TEST(functions_without_a_name)
+{
+    struct world world;
+    world_open(&world);
+    // Inside of an operator its address says no more; else where it begins, if that is the same on both sides.
+    world_tick(&world, world.thread, 1000, "libt.so+0x12@libt.so;libt.so+0x99@libt.so;at::_ops::index_add::call(at::Tensor)@libt.so", "f@/j/t.py");
+    world_tick(&world, world.thread, 3000, "libu.so+0x20@libu.so", "f@/j/t.py");
+    world_tick(&world, world.thread, 5000, "libu.so+0x80@libu.so", "f@/j/t.py");
+    world_tick(&world, world.thread, 7000, "libv.so+0x20@libv.so", "f@/j/t.py");
+    world_tick(&world, world.thread, 9000, "libv.so+0x80@libv.so", "f@/j/t.py");
+    for (size_t i = 0; i < world.host->frame_count; i++)
+        world.host->frames[i].starts = !strcmp(world.host->frames[i].module, "libu.so") || !strcmp(world.host->frames[i].name, "libt.so+0x12");
+    for (size_t i = 0; i < world.host->sample_count; i++)
+        world.host->samples[i].cpu = (int16_t)i;
+    world_begin(&world);
+    world_add(&world, 0, 10000);
+    CHECK_STR(leaf_node(&world, "[inside at::_ops::index_add]")->module, "libt.so");
+    CHECK_STR(leaf_node(&world, "[function 0x20]")->module, "libu.so");
+    CHECK_STR(leaf_node(&world, "[function 0x80]")->module, "libu.so");
+    CHECK_STR(leaf_node(&world, "[unknown]")->module, "libv.so");
+    CHECK_INT(leaf_us(&world, "[function 0x20]", COST_HOST_RUN), leaf_us(&world, "[function 0x80]", COST_HOST_RUN));
+    CHECK_INT(leaf_us(&world, "[unknown]", COST_HOST_RUN), 4000); // two functions, of which nothing tells which is which
+    world_close(&world);
+}
+
 TEST(a_place_given_and_a_class_given)
 {
     struct world world;

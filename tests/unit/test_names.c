@@ -104,6 +104,8 @@ static const char *const names_differ[][2] = {
     {"at::native::add_kernel(at::TensorIteratorBase&)::{lambda(float, float)#1}",
      "at::native::add_kernel(at::TensorIteratorBase&)::{lambda(double, double)#2}"},
     {"void k<(c10::ScalarType)6>(int)", "void k<(c10::ScalarType)5>(int)"},
+    {"[function 0x4c91280]", "[function 0x4c91380]"}, // of one build on both sides
+    {"[function 0x10]", "[unknown]"},
     {"ampere_sgemm_128x64_tn", "ampere_sgemm_32x128_tn"},
     {"ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_nn"},
     {"sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x128x64_kernel", "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x128x64_kernel"},
@@ -234,6 +236,60 @@ TEST(places)
         names_place(cases[i][0], buf, sizeof buf);
         CHECK_STR(buf, cases[i][1]);
     }
+}
+
+// Frames as "name@module", leaf first, the leaf's own module before them.
+static const char *inside_of(const char *module, const char *const *frames)
+{
+    static char text[NAMES_INSIDE_MAX + 1];
+    char copies[8][256];
+    struct names_inside inside = {.module = module};
+    for (size_t i = 0; frames[i] && i < 8; i++) {
+        snprintf(copies[i], sizeof copies[i], "%s", frames[i]);
+        char *at = strchr(copies[i], '@');
+        if (at)
+            *at++ = '\0';
+        if (!names_inside_next(&inside, copies[i], at))
+            break;
+    }
+    return names_inside_text(&inside, text, sizeof text) ? text : "";
+}
+
+#define INSIDE(module, ...) inside_of(module, (const char *const[]){__VA_ARGS__, NULL})
+
+TEST(what_a_function_without_a_name_is_inside_of)
+{
+    // The operator, however far out, before the nearest name.
+    CHECK_STR(INSIDE("libtorch_cpu.so", "libtorch_cpu.so+0x10@libtorch_cpu.so", "at::native::index_add_cpu_(at::Tensor&)@libtorch_cpu.so",
+                     "at::_ops::index_add::call(at::Tensor const&, long)@libtorch_cpu.so", "_PyEval_EvalFrameDefault@libpython3.11.so"),
+              "at::_ops::index_add");
+    // The nearest operator.
+    CHECK_STR(INSIDE("libmkl.so", "at::_ops::mm::call@libtorch_cpu.so", "at::_ops::linear::call@libtorch_cpu.so"), "at::_ops::mm");
+    // Without one the nearest function of its own library or the framework.
+    CHECK_STR(INSIDE("libfoo.so", "libfoo.so+0x1@libfoo.so", "foo_solve@libfoo.so", "main@app"), "foo_solve");
+    CHECK_STR(INSIDE("libmkl.so", "c10::foo<int>(int)@libc10.so", "main@app"), "c10::foo");
+    // Not a caller in a library that has nothing to do with it, and nothing behind the interpreter.
+    CHECK_STR(INSIDE("libfoo.so", "main@app", "__libc_start_call_main@libc.so.6"), "");
+    CHECK_STR(INSIDE("libfoo.so", "PyObject_Vectorcall@python3.11", "foo_outer@libfoo.so", "at::_ops::mm::call@libtorch_cpu.so"), "");
+    CHECK_STR(INSIDE("libfoo.so", "python3.11+0x77@python3.11", "foo_outer@libfoo.so"), ""); // the interpreter, too
+    CHECK_STR(INSIDE("libfoo.so", "[jit]@[jit]", "[unknown]", "foo_outer@libfoo.so"), "foo_outer");
+    CHECK_STR(inside_of("libfoo.so", (const char *const[]){NULL}), "");
+    char small[4];
+    struct names_inside inside = {.module = "m"};
+    CHECK(names_inside_next(&inside, NULL, NULL) && names_inside_next(&inside, "name", "m"));
+    CHECK_INT(names_inside_text(&inside, small, sizeof small), 3);
+    CHECK_STR(small, "nam");
+}
+
+TEST(who_has_no_name)
+{
+    CHECK(names_is_nameless("libtorch_cpu.so.1.13.0+0x4c91287") && names_is_nameless("my+0xlib.so+0x10"));
+    CHECK(!names_is_nameless(NULL) && !names_is_nameless("") && !names_is_nameless("[jit]") && !names_is_nameless("operator+"));
+    CHECK(!names_is_nameless("+0x10") && !names_is_nameless("a+0x") && !names_is_nameless("f<1+0x2>")); // of no library; C++
+    // Where it begins and how far behind that; the address itself is both.
+    CHECK(names_has_start("libfoo.so+0x1200", 0) && names_has_start("libfoo.so+0x1200", 0x34));
+    CHECK(!names_has_start("libfoo.so+0x1200", 0x1200) && !names_has_start("libfoo.so+0x1200", -1));
+    CHECK(!names_has_start("foo_solve", 4) && !names_has_start(NULL, 4));
 }
 
 TEST(similarity)

@@ -118,6 +118,33 @@ TEST(told_apart)
     world_end(&world);
 }
 
+// A stripped library of two builds: its functions have other addresses, and are told by what they are inside of where that is known.
+TEST(functions_without_a_name)
+{
+    struct world world = {.seed = 11};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        world_side(&world, side, 10, "15000000000");
+        char *sql = xasprintf("INSERT INTO frame VALUES (4, 'libt.so+0x%d0', 'libt.so', 'b%d', NULL, 4), (5, 'at::_ops::mm::call', 'libt.so', 'b%d', NULL, 9),"
+                              " (6, 'libu.so+0x50', 'libu.so', 'c', NULL, 4);"
+                              "INSERT INTO stack VALUES (4, 'user', 2, '[4,5]'), (5, 'user', 1, '[6]')", side + 1, side, side);
+        world_sql(world.stores[side], sql);
+        free(sql);
+        world_samples(&world, side, 10, 4, side ? 40 : 10);
+        world_samples(&world, side, 10, 5, 10);
+    }
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
+    const struct recordings_row *mm = world_row(diff, "[inside at::_ops::mm]"), *other = world_row(diff, "libu.so+0x50");
+    CHECK(mm->told && mm->a_ns > 0 && mm->b_ns > 2 * mm->a_ns);
+    CHECK_STR(mm->where, "libt.so");
+    CHECK(!other->told && other->a_ns > 0 && other->b_ns > 0); // one build on both sides
+    for (size_t i = 0; i < diff->row_count; i++)
+        CHECK(strncmp(diff->rows[i].name, "libt.so+", 8) != 0);
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
 // Of equal recordings nothing is told, whatever the seed: 50 comparisons of 3 rows at 1 % for all rows of one.
 TEST(equal_recordings)
 {

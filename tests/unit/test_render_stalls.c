@@ -477,6 +477,27 @@ TEST(what_cannot_be_said_is_not_called_innocence)
     free(text);
 }
 
+TEST(functions_without_a_name_are_told_by_what_they_are_inside_of)
+{
+    static const char *inside[] = {"at::_ops::mm", "at::_ops::mm", NULL, "at::_ops::linear", NULL};
+    struct stall_stack stack =
+        STACK("libt.so+0x10", "libt.so+0x20", "at::_ops::mm::call", "libt.so+0x30", "at::_ops::linear::call");
+    char *text = stalls_text_stack(&stack, 9, false);
+    CHECK_STR(text, "libt.so+0x10 < libt.so+0x20 < at::_ops::mm::call < libt.so+0x30 < at::_ops::linear::call");
+    free(text);
+    stack.inside = inside;
+    text = stalls_text_stack(&stack, 9, false);
+    CHECK_STR(text, "libt.so+0x10 (inside at::_ops::mm) < libt.so+0x20 < at::_ops::mm::call < "
+                    "libt.so+0x30 (inside at::_ops::linear) < at::_ops::linear::call");
+    free(text);
+    text = stalls_text_frame(&stack, 1);
+    CHECK_STR(text, "libt.so+0x20 (inside at::_ops::mm)");
+    free(text);
+    text = stalls_text_frame(&stack, 2);
+    CHECK_STR(text, "at::_ops::mm::call");
+    free(text);
+}
+
 TEST(names_of_processes)
 {
     static const struct {

@@ -447,6 +447,74 @@ TEST(folded_stacks)
     story_close(&story);
 }
 
+TEST(folded_stacks_of_functions_without_a_name)
+{
+    struct story story;
+    story_open(&story);
+    story_gap(&story, (struct story_gap){.out = 1,
+                                         .waking = 3,
+                                         .in = 3,
+                                         .state = 1,
+                                         .user = "libt.so+0x10|libt.so;libt.so+0x20|libt.so;at::_ops::mm::call|libt.so;libapp.so+0x7|libapp.so"});
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    struct error err = {0};
+    CHECK_INT(stalls_folded(story.store, 0, file, &err), 0);
+    fclose(file);
+    CHECK_STR(text, "python3;libapp.so+0x7;at::_ops::mm::call;libt.so+0x20 (inside at::_ops::mm);libt.so+0x10 (inside at::_ops::mm) 2000\n");
+    free(text);
+    story_close(&story);
+}
+
+static const struct trace_frame *frame_called(const struct trace *trace, const char *name)
+{
+    for (size_t i = 0; i < trace->frame_count; i++)
+        if (!strcmp(trace->frames[i].name, name))
+            return &trace->frames[i];
+    return NULL;
+}
+
+// Where a function without a name begins says something across sides only where they have one build of its library.
+TEST(begins_of_functions_without_a_name)
+{
+    struct story story;
+    struct error err = {0};
+    struct trace *trace = NULL;
+    struct arena *arena = arena_new();
+    story_open(&story);
+    story_gap(&story, (struct story_gap){.out = 1,
+                                         .waking = 3,
+                                         .in = 3,
+                                         .state = 1,
+                                         .user = "libone.so+0x10|libone.so;libone.so+0x99|libone.so;libtwo-1.2.so+0x20|libtwo-1.2.so;"
+                                                 "libtwo-1.3.so+0x28|libtwo-1.3.so;libnone.so+0x30|libnone.so;known|libone.so"});
+    story_sql(&story, "UPDATE frame SET build_id = 'aa', offset = 4 WHERE module = 'libone.so'");
+    story_sql(&story, "UPDATE frame SET offset = 153 WHERE name = 'libone.so+0x99'"); // the address itself
+    story_sql(&story, "UPDATE frame SET build_id = 'b' || substr(module, 10, 1), offset = 4 WHERE module LIKE 'libtwo%'");
+    story_sql(&story, "UPDATE frame SET offset = 4 WHERE module = 'libnone.so'"); // no build-id
+    CHECK_INT(trace_load(story.store, story.recording, arena, &trace, &err), 0);
+    CHECK(frame_called(trace, "libone.so+0x10")->starts && frame_called(trace, "libtwo-1.2.so+0x20")->starts);
+    CHECK(frame_called(trace, "libnone.so+0x30")->starts);
+    CHECK(!frame_called(trace, "libone.so+0x99")->starts && !frame_called(trace, "known")->starts);
+    CHECK_INT(trace_keep_starts(trace, story.store, &err), 0);
+    CHECK(frame_called(trace, "libone.so+0x10")->starts);
+    CHECK(!frame_called(trace, "libtwo-1.2.so+0x20")->starts && !frame_called(trace, "libtwo-1.3.so+0x28")->starts);
+    CHECK(!frame_called(trace, "libnone.so+0x30")->starts && !frame_called(trace, "known")->starts);
+    // What is it inside of, by the trace and by the store.
+    CHECK_STR(trace_inside(trace, trace->gaps[0].user, 0), "known");
+    CHECK(!trace_inside(trace, trace->gaps[0].user, 2) && !trace_inside(trace, trace->gaps[0].user, 5) && !trace_inside(trace, 0, 0));
+    int64_t stack = 0;
+    CHECK_INT(store_get_int(story.store, &stack, &err, "SELECT user_stack FROM gap", ""), 0);
+    char *inside = trace_leaf_inside(story.store, stack);
+    CHECK_STR(inside, "known");
+    free(inside);
+    CHECK(!trace_leaf_inside(story.store, 4711));
+    trace_free(trace);
+    arena_free(arena);
+    story_close(&story);
+}
+
 TEST(table_of_causes)
 {
     size_t count = 0;

@@ -108,7 +108,7 @@ static bool touched_serves(const struct touched_frame *frame)
                                           "libmimalloc", "libpthread", "[vdso]", "[kernel]", NULL};
     static const char *const names[] = {"operator new", "malloc", "calloc", "realloc", "_start", "__libc_start", "memcpy", "memmove", "memset", "__mem", NULL};
     return touched_begins_any(frame->module, modules) || touched_begins_any(frame->name, names) || frame->name[0] == '[' ||
-           strstr(frame->name, "+0x");
+           names_is_nameless(frame->name);
 }
 
 // "in_arena.<locals>.<listcomp>" -> "in_arena", as newer versions of Python inline it. False: nothing is left.
@@ -202,7 +202,7 @@ static void touched_name_native(struct touched_job *job, const struct touched_st
     }
     for (size_t i = 0; i < user->count && !touch->function; i++) {
         const struct touched_frame *frame = &user->frames[i];
-        bool python = host_is_interpreter(frame->name, frame->module);
+        bool python = names_is_interpreter(frame->name, frame->module);
         if (!python && touched_serves(frame))
             continue;
         if (python && touch->caller)

@@ -13,11 +13,14 @@
 #include "bpf/events.h"
 #include "common/containers/arena.h"
 #include "common/containers/intern.h"
+#include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/recordings_ranks.h"
 #include "reports/analyse/distribution.h"
+#include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/stalls.h"
+#include "reports/analyse/stalls/trace.h"
 
 enum {
     RECORDINGS_SLICES_MAX = 600, // of a longer recording the first ten minutes count
@@ -113,34 +116,56 @@ static struct recordings_cost *recordings_cost(struct recordings_job *job, enum 
     return &job->costs[number];
 }
 
-// Rows of (second, name, where, ns or samples).
+// A function without a name, the leaf of such a stack, by what it is inside of, as far as that is known. *number: of that text, plus 1;
+// MAP_NONE: not asked for yet.
+static const char *recordings_nameless(struct store *store, int64_t stack, struct intern *texts, uint32_t *number, const char *name)
+{
+    if (*number == MAP_NONE) {
+        char *inside = trace_leaf_inside(store, stack), *text = inside ? xasprintf("[inside %s]", inside) : NULL;
+        *number = text ? intern_text(texts, text) + 1 : 0;
+        free(text);
+        free(inside);
+    }
+    return *number ? intern_get(texts, *number - 1) : name;
+}
+
+// Rows of (second, name, where, ns or samples, the stack of a function without a name).
 static int recordings_read(struct recordings_job *job, int side, enum recordings_kind kind, double scale, const char *sql, struct error *err)
 {
     const struct recordings_side *from = &job->sides[side];
+    struct map numbers = {0}; // by stack
+    struct intern *texts = intern_new();
     sqlite3_stmt *stmt = store_query(from->store, err, sql, "ii", from->begin_ns, from->id);
     int rc = stmt ? 0 : err->code;
     while (stmt && (rc = store_step(from->store, stmt, err)) > 0) {
         int64_t slice = sqlite3_column_int64(stmt, 0);
         const char *name = (const char *)sqlite3_column_text(stmt, 1), *where = (const char *)sqlite3_column_text(stmt, 2);
         double amount = sqlite3_column_double(stmt, 3);
+        int64_t nameless = sqlite3_column_int64(stmt, 4);
         if (slice < 0 || slice >= job->diff->slices[side] || !(amount >= 0) || !isfinite(amount))
             continue; // the rest of a second at the end, or of a clock that was fitted a little early
+        if (nameless && names_is_nameless(name))
+            name = recordings_nameless(from->store, nameless, texts, map_put(&numbers, (uint64_t)nameless), name);
         recordings_cost(job, kind, name && *name ? name : "[unknown]", where)->ns[side][slice] += amount * scale;
         if (kind == RECORDINGS_CPU)
             job->diff->samples[side] += (uint64_t)amount;
     }
+    map_free(&numbers);
+    intern_free(texts);
     return rc;
 }
 
 static int recordings_read_side(struct recordings_job *job, int side, struct error *err)
 {
     static const char samples[] =
-        "SELECT (s.at_ns - ?1) / 1000000000 AS slice, f.name, f.module, count(*) FROM sample s JOIN thread t ON t.id = s.thread_id"
+        "SELECT (s.at_ns - ?1) / 1000000000 AS slice, f.name, f.module, count(*), CASE WHEN f.name LIKE '_%%+0x%%' THEN k.id END AS nameless"
+        " FROM sample s JOIN thread t ON t.id = s.thread_id"
         " JOIN process p ON p.id = t.process_id LEFT JOIN stack k ON k.id = %s"
-        " LEFT JOIN frame f ON f.id = json_extract(k.frames, '$[0]') WHERE p.recording_id = ?2 AND s.why & %d%s GROUP BY slice, f.name, f.module";
+        " LEFT JOIN frame f ON f.id = json_extract(k.frames, '$[0]') WHERE p.recording_id = ?2 AND s.why & %d%s"
+        " GROUP BY slice, f.name, f.module, nameless";
     static const char gpu[] =
         "SELECT (o.start_ns - ?1) / 1000000000 AS slice, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name,"
-        " NULL, sum(o.dur_ns) FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id"
+        " NULL, sum(o.dur_ns), NULL FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id"
         " JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id WHERE p.recording_id = ?2 GROUP BY 1, 2";
     const double hz = job->sides[side].sample_hz;
     int rc = 0;

@@ -9,7 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NAMES_LENGTH_MAX = 512 }; // of what is written, longer input is cut; input may be 64 KB and more
+enum {
+    NAMES_LENGTH_MAX = 512, // of what is written, longer input is cut; input may be 64 KB and more
+    NAMES_INSIDE_MAX = 100,
+};
 
 // What two versions of one function have in common. Returns the length.
 size_t names_normalise(const char *name, char *buf, size_t buf_size);
@@ -29,5 +32,23 @@ double names_words_similarity(const uint32_t *a, size_t count_a, const uint32_t 
 bool names_operator_shared(const char *a, const char *b);
 // Of a kernel whose template does many operators' work: "GeluBackward elementwise", "sum reduce"; false: it is no such one.
 bool names_operator_of(const char *name, char *buf, size_t buf_size);
+
+// A native function of Python's interpreter.
+bool names_is_interpreter(const char *name, const char *module);
+// Has a native function no name, but "libfoo.so+0x1234"? NULL: no.
+bool names_is_nameless(const char *name);
+// Is that number where the function begins? Else it is the address itself, which is its offset too: of code without unwind
+// information, and of stores from before it was read. offset: as the store has it; negative: none.
+bool names_has_start(const char *name, int64_t offset);
+
+// What a function without a name is inside of: the nearest operator of a framework around it ("at::_ops::index_add"), else the
+// nearest function with a name of its own library or the framework. For all who show frames.
+struct names_inside {
+    const char *module; // its own
+    const char *found, *nearest;
+};
+// The next frame further out. False: none beyond it is wanted. name, module: NULL ok; they must live until the text is made.
+bool names_inside_next(struct names_inside *inside, const char *name, const char *module);
+size_t names_inside_text(const struct names_inside *inside, char *buf, size_t buf_size); // 0: not known
 
 #endif

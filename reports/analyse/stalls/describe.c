@@ -51,8 +51,9 @@ struct stall_task describe_task(const struct trace *trace, uint32_t thread)
 struct stall_stack describe_stack(const struct trace *trace, uint32_t stack)
 {
     const struct trace_stack *row = &trace->stacks[stack];
-    struct stall_stack ret = {arena_alloc(trace->arena, row->count + 1, sizeof *ret.frames),
-                              row->count};
+    struct stall_stack ret = {.frames = arena_alloc(trace->arena, row->count + 1, sizeof *ret.frames),
+                              .inside = arena_alloc(trace->arena, row->count + 1, sizeof *ret.inside),
+                              .count = row->count};
     for (uint32_t i = 0; i < row->count; i++) {
         const struct trace_frame *frame = &trace->frames[trace->stack_frames[row->first + i]];
         const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
@@ -61,6 +62,7 @@ struct stall_stack describe_stack(const struct trace *trace, uint32_t stack)
             ret.frames[i] = arena_print(trace->arena, "%s (%s:%d)", frame->name, file, frame->line);
         else
             ret.frames[i] = frame->name;
+        ret.inside[i] = trace_inside(trace, stack, i);
     }
     return ret;
 }

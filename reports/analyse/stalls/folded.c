@@ -36,8 +36,14 @@ static void folded_stack(FILE *stream, const struct trace *trace, uint32_t stack
 {
     const struct trace_stack *row = &trace->stacks[stack];
     for (uint32_t i = row->count; i > 0; i--) {
+        const char *inside = trace_inside(trace, stack, i - 1);
         fputc(';', stream);
         folded_name(stream, trace->frames[trace->stack_frames[row->first + i - 1]].name);
+        if (inside) {
+            fputs(" (inside ", stream);
+            folded_name(stream, inside);
+            fputc(')', stream);
+        }
     }
 }
 

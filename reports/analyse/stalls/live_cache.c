@@ -180,7 +180,8 @@ void cache_frame_add(struct cache_names *names, uint32_t id, const struct trace_
         names->arena = arena_new();
     *map_put(&names->frame_at, id) = (uint32_t)names->frame_count;
     struct cache_frame known = {
-        .name = arena_copy(names->arena, frame->name), .module = arena_copy(names->arena, frame->module), .line = frame->line};
+        .name = arena_copy(names->arena, frame->name), .module = arena_copy(names->arena, frame->module), .line = frame->line,
+        .starts = frame->starts};
     vector_push(names->frames, names->frame_count, known);
 }
 

@@ -16,7 +16,8 @@ struct cache_stack {
 struct cache_frame {
     const char *name, *module;
     int32_t line;
-    char kind; // as trace_frame; 0: not yet
+    char kind;   // as trace_frame; 0: not yet
+    bool starts; // as trace_frame
     struct marks marks; // as that kind
 };
 struct cache_names {

@@ -27,9 +27,10 @@ struct stall_task {
     const char *kind;    // of table process: target, other, kernel, idle
 };
 
-// Leaf first. Python frames read "function (file.py:12)".
+// Leaf first. Python frames read "function (file.py:12)", functions without a name "libfoo.so+0x1234".
 struct stall_stack {
     const char **frames;
+    const char **inside; // what each function without a name is inside of: "at::_ops::index_add"; NULL: not known. NULL: of none
     size_t count;
 };
 

@@ -68,7 +68,8 @@ struct trace_thread {
 struct trace_frame {
     const char *name, *module;
     int32_t line;
-    char kind; // of the stacks it was seen in: 'k', 'u', 'p'
+    char kind;   // of the stacks it was seen in: 'k', 'u', 'p'
+    bool starts; // it has no name, and the address that it is told by is where it begins
 };
 
 struct trace_stack {
@@ -228,6 +229,12 @@ const char *trace_host_of(const struct trace *trace, uint32_t process); // NULL:
 int trace_cpu_of(const struct trace *trace, const struct trace_gap *gap); // cpu_in, as its node numbers it
 // A sentence where clocks are not known; NULL: nothing to say.
 const char *trace_nodes_missing(const struct trace *trace);
+// Leaves `starts` only of libraries that the store has one build of: there the address means the same on both sides.
+int trace_keep_starts(struct trace *trace, struct store *store, struct error *err);
+// What the function at that depth of a stack is inside of (names.h), in the trace's arena; NULL: it has a name, or that is not known either.
+const char *trace_inside(const struct trace *trace, uint32_t stack, uint32_t depth);
+// The same of the leaf of a row of table stack, of whatever recording. The caller's.
+char *trace_leaf_inside(struct store *store, int64_t stack_id);
 void trace_free(struct trace *trace); // NULL ok; the arena stays
 
 static inline bool trace_is_target(const struct trace *trace, uint32_t thread)

@@ -8,6 +8,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/live_cache.h"
 
 enum {
@@ -182,7 +183,7 @@ static void stacks_take(struct stacks *stacks)
     }
 }
 
-static void frame_add(struct stacks *stacks, uint32_t id, const char *name, const char *module, int32_t line)
+static struct trace_frame *frame_add(struct stacks *stacks, uint32_t id, const char *name, const char *module, int32_t line)
 {
     struct trace *trace = stacks->trace;
     struct trace_frame *row = vector_add(trace->frames, trace->frame_count);
@@ -190,15 +191,18 @@ static void frame_add(struct stacks *stacks, uint32_t id, const char *name, cons
     row->module = arena_copy(trace->arena, module);
     row->line = line;
     stacks->frame_index[id] = (uint32_t)trace->frame_count;
+    return row;
 }
 
 static void frame_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
 {
     struct trace *trace = stacks->trace;
     const char *name = (const char *)sqlite3_column_text(stmt, 1); // NULL in a damaged file
-    frame_add(stacks, id, name ? name : "[unknown]", (const char *)sqlite3_column_text(stmt, 2), sqlite3_column_int(stmt, 3));
+    struct trace_frame *row =
+        frame_add(stacks, id, name ? name : "[unknown]", (const char *)sqlite3_column_text(stmt, 2), sqlite3_column_int(stmt, 3));
+    row->starts = names_has_start(row->name, sqlite3_column_int64(stmt, 4));
     if (trace->cache)
-        cache_frame_add(&trace->cache->names, id, &trace->frames[trace->frame_count - 1]);
+        cache_frame_add(&trace->cache->names, id, row);
 }
 
 static void frames_take(struct stacks *stacks)
@@ -208,7 +212,7 @@ static void frames_take(struct stacks *stacks)
         const struct cache_frame *kept = cache_frame_of(names, id);
         if (!kept)
             continue;
-        frame_add(stacks, id, kept->name, kept->module, kept->line);
+        frame_add(stacks, id, kept->name, kept->module, kept->line)->starts = kept->starts;
         used_drop(&stacks->used_frames, id);
     }
 }
@@ -297,7 +301,7 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct error *er
         frames_take(&stacks);
     if (!rc)
         rc = used_read(store,
-                       "SELECT id, name, module, coalesce(line, 0) FROM frame WHERE id >= ? "
+                       "SELECT id, name, module, coalesce(line, 0), coalesce(frame.offset, -1) FROM frame WHERE id >= ? "
                        "ORDER BY id",
                        &stacks.used_frames, &stacks, frame_read, err);
     if (!rc)

@@ -15,8 +15,11 @@
 static json_t *stalls_json_stack(const struct stall_stack *stack)
 {
     json_t *frames = json_array();
-    for (size_t i = 0; i < stack->count; i++)
-        json_array_append_new(frames, render_json_text(stack->frames[i]));
+    for (size_t i = 0; i < stack->count; i++) {
+        char *frame = stalls_text_frame(stack, i);
+        json_array_append_new(frames, render_json_text(frame));
+        free(frame);
+    }
     return frames;
 }
 

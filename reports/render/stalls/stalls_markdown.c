@@ -71,9 +71,10 @@ static void markdown_stalls_stack(struct strbuf *out, const char *label,
         return;
     strbuf_add(out, "\n%s stack, leaf first:\n\n", label);
     for (size_t i = 0; i < stack->count && i < MARKDOWN_FRAMES_MAX; i++) {
-        char *clean = screen_clean(stack->frames[i], true);
+        char *frame = stalls_text_frame(stack, i), *clean = screen_clean(frame, true);
         strbuf_add(out, "    %s\n", clean);
         free(clean);
+        free(frame);
     }
 }
 

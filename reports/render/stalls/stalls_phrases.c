@@ -131,6 +131,19 @@ static bool phrases_dull(const char *frame)
            strncmp(frame, "bpf_prog_", 9) == 0 || strncmp(frame, "bpf_trampoline", 14) == 0;
 }
 
+char *stalls_text_frame(const struct stall_stack *stack, size_t i)
+{
+    const char *inside = stack->inside ? stack->inside[i] : NULL;
+    return inside ? xasprintf("%s (inside %s)", stack->frames[i], inside) : xstrdup(stack->frames[i]);
+}
+
+// Is that all the same as of the frame before? Then it need not be said again.
+static bool phrases_inside_same(const struct stall_stack *stack, size_t i, size_t before)
+{
+    const char *a = stack->inside ? stack->inside[i] : NULL, *b = a ? stack->inside[before] : NULL;
+    return b && strcmp(a, b) == 0;
+}
+
 char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
 {
     const char *arrow = utf8 ? " \xe2\x86\x90 " : " < "; // ←
@@ -151,7 +164,9 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
         size_t same = 1; // recursion, or one unknown after the other
         while (at + same < end && strcmp(stack->frames[at], stack->frames[at + same]) == 0)
             same++;
-        strbuf_add(&out, "%s%s", shown ? arrow : "", stack->frames[at]);
+        char *frame = shown && phrases_inside_same(stack, at, at - 1) ? xstrdup(stack->frames[at]) : stalls_text_frame(stack, at);
+        strbuf_add(&out, "%s%s", shown ? arrow : "", frame);
+        free(frame);
         if (same > 1)
             strbuf_add(&out, " (%zu times)", same);
         at += same;

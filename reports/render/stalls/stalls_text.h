@@ -46,6 +46,8 @@ char *stalls_text_lost(const struct stall *stall);
 char *stalls_text_recording(const struct stalls_recording *recording);
 // "30 s of trainer.py (pid 4121), 12 threads; waits of 1 ms and longer, 199 samples a second"
 char *stalls_text_watched(const struct stalls_shown *shown);
+// One frame: "libfoo.so+0x1234 (inside at::_ops::index_add)" of a function without a name.
+char *stalls_text_frame(const struct stall_stack *stack, size_t i);
 // Frames of interest, leaf first, at most `max`: the kernel's way in and out of the scheduler is
 // left out. "a < b < c < 12 more"; "" for no frames.
 char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8);

@@ -116,7 +116,6 @@ void host_syncs_index(struct host_path *path, uint32_t rank);
 // The call that waits for the device at an instant, or the next one after it; sync_count: none.
 size_t host_sync_from(const struct host_rank *rank, int64_t at);
 
-bool host_is_interpreter(const char *name, const char *module); // a native function of it
 // The file of a Python function as both sides have it: "torch/optim/adam.py", "train.py"; the caller frees. script: NULL ok.
 char *host_python_module(const char *script, const char *file);
 bool host_is_plumbing(const char *name, const char *module); // says something only as the innermost one

@@ -11,6 +11,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/host_path_index.h"
+#include "reports/analyse/names/names.h"
 
 // ---- native leaves ----
 
@@ -27,21 +28,6 @@ static bool host_begins_any(const char *text, const char *const *prefixes)
     return false;
 }
 
-bool host_is_interpreter(const char *name, const char *module)
-{
-    static const char *const names[] = {"_PyEval_", "PyEval_", "_PyObject_", "PyObject_", "_PyFunction_", NULL};
-    if (host_begins(module, "libpython"))
-        return true;
-    if (host_begins(module, "python")) {
-        const char *at = module + strlen("python");
-        while (isdigit((unsigned char)*at) || *at == '.')
-            at++;
-        if (!*at)
-            return true;
-    }
-    return host_begins_any(name, names);
-}
-
 // Stripped builds of the OpenMP runtimes tell no names: what a thread does in them is nearly always to wait.
 static bool host_spins(const char *name, const char *module)
 {
@@ -55,7 +41,7 @@ static bool host_spins(const char *name, const char *module)
     for (size_t i = 0; i < sizeof llvm / sizeof llvm[0]; i++)
         if (strstr(name, llvm[i]))
             return true;
-    return host_begins_any(module, runtimes) && strstr(name, "+0x");
+    return host_begins_any(module, runtimes) && names_is_nameless(name);
 }
 
 uint32_t host_leaf_named(struct host_path *path, enum cost_kind kind, const char *name, const char *module)
@@ -118,31 +104,24 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
     return leaf;
 }
 
-// Of a function without a name: the operator that it is inside, or the nearest function around it that has a name, of its own
-// library or the framework's. NULL: none is known.
-static const char *host_inside(struct host_path *path, const struct trace_stack *stack, const char *module)
+// Of a function without a name: what it is inside of; else where it begins, if that is the same on both sides; else nothing tells it
+// from the others of its library.
+static const char *host_nameless(struct host_path *path, const struct trace_stack *stack, const char *module)
 {
-    enum { NAME_MAX_BYTES = 200 };
-    const char *nearest = NULL, *found = NULL;
-    for (uint32_t i = 1; i < stack->count && !found; i++) {
+    const struct trace_frame *leaf = host_frame_at(path->host, stack, 0);
+    struct names_inside inside = {.module = module};
+    char text[NAMES_LENGTH_MAX] = "", name[NAMES_LENGTH_MAX];
+    for (uint32_t i = 1; i < stack->count; i++) {
         const struct trace_frame *frame = host_frame_at(path->host, stack, i);
-        if (!frame->name || strstr(frame->name, "+0x") || frame->name[0] == '[' || !frame->module)
-            continue;
-        if (host_is_interpreter(frame->name, frame->module))
+        if (!names_inside_next(&inside, frame->name, frame->module))
             break;
-        found = host_begins(frame->name, "at::_ops::") ? frame->name : NULL;
-        if (!nearest && (!strcmp(frame->module, module) || host_begins(frame->module, "libtorch") || host_begins(frame->module, "libc10")))
-            nearest = frame->name;
     }
-    found = found ? found : nearest;
-    if (!found)
-        return NULL;
-    char name[NAME_MAX_BYTES];
-    size_t length = strcspn(found, "(<");
-    snprintf(name, sizeof name, "[inside %.*s]", (int)(length < NAME_MAX_BYTES / 2 ? length : NAME_MAX_BYTES / 2), found);
-    char *call = strstr(name, "::call]"); // at::_ops::index_add::call
-    if (call)
-        memcpy(call, "]", 2);
+    if (names_inside_text(&inside, text, sizeof text - sizeof "[inside ]"))
+        snprintf(name, sizeof name, "[inside %.*s]", NAMES_INSIDE_MAX, text);
+    else if (leaf->starts)
+        snprintf(name, sizeof name, "[function %s]", strrchr(leaf->name, '+') + 1);
+    else
+        return "[unknown]";
     return cost_tree_text(path->tree, name);
 }
 
@@ -152,16 +131,14 @@ static uint32_t host_leaf_user(struct host_path *path, const struct trace_stack 
         return host_leaf_named(path, COST_FUNCTION, "[unknown]", "[unknown]");
     const struct trace_frame *frame = host_frame_at(path->host, stack, 0);
     const char *name = frame->name ? frame->name : "[unknown]", *module = frame->module ? frame->module : "[unknown]";
-    if (host_is_interpreter(name, module))
+    if (names_is_interpreter(name, module))
         return host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]");
     bool spins = host_spins(name, module);
     uint32_t leaf;
     if (!strcmp(module, "[anon]") || !strcmp(module, "[jit]"))
         leaf = host_leaf_named(path, COST_FUNCTION, "[unknown]", "[jit]");
-    else if (strstr(name, "+0x")) {
-        const char *inside = host_inside(path, stack, module);
-        leaf = host_leaf_named(path, COST_FUNCTION, inside ? inside : "[unknown]", module);
-    }
+    else if (names_is_nameless(name))
+        leaf = host_leaf_named(path, COST_FUNCTION, host_nameless(path, stack, module), module);
     else
         leaf = host_leaf_named(path, COST_FUNCTION, name, module);
     if (spins)

@@ -122,6 +122,8 @@ static int load_host(struct load *load)
 {
     struct launch_trace *trace = load->trace;
     int rc = trace_load(load->store, trace->recording_id, trace->arena, &trace->host, load->err);
+    if (!rc)
+        rc = trace_keep_starts(trace->host, load->store, load->err);
     if (rc)
         return rc;
     if (!trace->host->sample_count && !trace->host->gap_count) {

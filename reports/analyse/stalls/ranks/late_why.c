@@ -210,6 +210,17 @@ static const char *why_written(struct arena *arena, const char *name)
     return last ? arena_print(arena, "%.*s", (int)(last - name), name) : name;
 }
 
+// What the function, if it has no name, is inside of in that stack; NULL: it has one, or that is not known.
+static const char *why_inside(const struct why *why, uint32_t function, uint32_t stack)
+{
+    const struct trace *trace = why->ranks->trace;
+    const struct trace_stack *row = &trace->stacks[stack];
+    for (uint32_t i = 0; i < row->count; i++)
+        if (why->function_of[trace->stack_frames[row->first + i]] == function)
+            return trace_inside(trace, stack, i);
+    return NULL;
+}
+
 static void why_name(const struct why *why, struct late_rank *straggler)
 {
     const struct trace *trace = why->ranks->trace;
@@ -223,12 +234,15 @@ static void why_name(const struct why *why, struct late_rank *straggler)
     const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
     file = file ? file + 1 : frame->module;
     const char *name = why_written(trace->arena, frame->name);
-    straggler->function = file ? arena_print(trace->arena, "%s (%s)", name, file) : name;
+    straggler->function = file && !names_is_nameless(name) ? arena_print(trace->arena, "%s (%s)", name, file) : name;
     straggler->waiting = sum->off * 2 > sum->late - sum->others;
     straggler->sleeping = sum->slept * 2 > sum->late - sum->others;
     if (straggler->cause == CAUSE_COUNT)
         straggler->deed_ns = (int64_t)((sum->late - sum->others) * why->all / (frame->kind == 'p' ? why->python : why->user));
     why_witness(why, best, straggler);
+    const char *inside = why_inside(why, best, straggler->user);
+    if (inside)
+        straggler->function = arena_print(trace->arena, "%s (inside %s)", name, inside);
 }
 
 // ---- kernels ----

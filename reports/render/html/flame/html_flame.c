@@ -24,6 +24,7 @@ struct flame_source {
     struct trace_window *windows; // that count, without overlaps, by begin
     size_t window_count;
     uint32_t *names; // of each frame of the trace, + 1
+    uint32_t *nameless; // of each of its stack_frames that has no name, + 1: what that is called depends on the stack
     bool *python;    // of each thread: some of its samples have a Python stack
     int side;
 };
@@ -74,9 +75,27 @@ static int64_t flame_overlap(const struct flame_source *source, int64_t begin, i
     return ns;
 }
 
+// What has no symbol is told by what it is inside of. Its address says something, and tells two functions of a library apart, where both
+// sides have the same build.
+static uint32_t flame_nameless(struct flame *flame, struct flame_source *source, uint32_t stack, uint32_t depth)
+{
+    const struct trace *trace = source->trace;
+    uint32_t at = trace->stacks[stack].first + depth;
+    if (source->nameless[at])
+        return source->nameless[at] - 1;
+    const struct trace_frame *frame = &trace->frames[trace->stack_frames[at]];
+    const char *inside = trace_inside(trace, stack, depth);
+    int len = (int)(frame->starts ? strlen(frame->name) : (size_t)(strrchr(frame->name, '+') - frame->name));
+    char *text = inside          ? xasprintf("%.*s (inside %s)", len, frame->name, inside)
+                 : frame->starts ? xstrdup(frame->name) : xasprintf("%.*s (no symbol)", len, frame->name);
+    uint32_t name = html_names_add(flame->names, text);
+    free(text);
+    source->nameless[at] = name + 1;
+    return name;
+}
+
 // A function is the same in both versions though its templates' arguments moved: the first one's
-// name stands for both. A file says which of many functions called "forward" it is. What has no
-// symbol is one frame a library: its offsets say nothing.
+// name stands for both. A file says which of many functions called "forward" it is.
 static uint32_t flame_name(struct flame *flame, struct flame_source *source, uint32_t id)
 {
     if (source->names[id])
@@ -84,14 +103,9 @@ static uint32_t flame_name(struct flame *flame, struct flame_source *source, uin
     const struct trace_frame *frame = &source->trace->frames[id];
     const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
     const char *file = slash ? slash + 1 : frame->module;
-    const char *offset = strstr(frame->name, "+0x");
     char key[NAMES_LENGTH_MAX];
     uint32_t name;
-    if (offset) {
-        char *text = xasprintf("%.*s (no symbol)", (int)(offset - frame->name), frame->name);
-        name = html_names_add(flame->names, text);
-        free(text);
-    } else if (file && strcmp(file, frame->name) != 0 &&
+    if (file && strcmp(file, frame->name) != 0 &&
                (frame->kind == 'p' || frame->name[0] == '[')) {
         char *text = xasprintf("%s (%s)", frame->name, file);
         name = html_names_add(flame->names, text);
@@ -118,12 +132,12 @@ static uint32_t flame_frames(struct flame *flame, struct flame_source *source,
     const struct trace_stack *row = &source->trace->stacks[stack];
     uint32_t before = UINT32_MAX;
     for (uint32_t i = count < row->count ? count : row->count; i > 0; i--) {
-        const struct trace_frame *frame =
-            &source->trace->frames[source->trace->stack_frames[row->first + i - 1]];
-        uint32_t name = flame_name(flame, source, source->trace->stack_frames[row->first + i - 1]);
-        bool nameless = frame->name[0] == '[' || strstr(frame->name, "+0x");
+        uint32_t id = source->trace->stack_frames[row->first + i - 1];
+        const char *text = source->trace->frames[id].name;
+        bool nameless = names_is_nameless(text);
+        uint32_t name = nameless ? flame_nameless(flame, source, stack, i - 1) : flame_name(flame, source, id);
         if (name != before ||
-            !nameless) // ten frames of one library without symbols say no more than one
+            !(nameless || text[0] == '[')) // ten frames of one library without symbols say no more than one
             node = html_tree_child(tree, node, name, kind);
         before = name;
     }
@@ -203,6 +217,7 @@ static void flame_fold(struct flame *flame, struct flame_source *source, double 
 {
     flame_merge(source);
     source->names = xcalloc(source->trace->frame_count + 1, sizeof *source->names);
+    source->nameless = xcalloc(source->trace->stack_frame_count + 1, sizeof *source->nameless);
     source->python = xcalloc(source->trace->thread_count + 1, sizeof *source->python);
     for (size_t i = 0; i < source->trace->sample_count; i++)
         source->python[source->trace->samples[i].thread] |= source->trace->samples[i].python != 0;
@@ -211,6 +226,7 @@ static void flame_fold(struct flame *flame, struct flame_source *source, double 
     flame->steps[source->side] += steps;
     flame->sides[source->side] = true;
     free(source->names);
+    free(source->nameless);
     free(source->python);
     free(source->windows);
 }

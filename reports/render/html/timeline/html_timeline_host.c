@@ -46,11 +46,24 @@ static uint32_t timeline_frame_name(struct timeline_host *host, const struct tra
     return name;
 }
 
+// A function without a name by what it is inside of, as long as that is known.
+static uint32_t timeline_inside_name(struct timeline_host *host, const struct trace_frame *frame, const char *inside)
+{
+    char *text = xasprintf("%s (inside %s)", frame->name, inside), *match = xasprintf("[inside %s]", inside); // the latter as `diff` calls it
+    uint32_t name = html_lanes_name(host->lanes, "host_run", text, match);
+    free(text);
+    free(match);
+    return name;
+}
+
 static uint32_t timeline_running(struct timeline_host *host, const struct trace_sample *sample)
 {
     const struct trace_frame *frame = timeline_leaf(host->trace, sample->kernel);
-    if (!frame)
-        frame = timeline_leaf(host->trace, sample->user);
+    if (!frame && (frame = timeline_leaf(host->trace, sample->user)) != NULL) {
+        const char *inside = trace_inside(host->trace, sample->user, 0);
+        if (inside)
+            return timeline_inside_name(host, frame, inside);
+    }
     if (!frame)
         frame = timeline_leaf(host->trace, sample->python);
     return frame ? timeline_frame_name(host, frame, "host_run")

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions without a name in the stacks of a recording: what they are inside of, and whether the address they are told by means the
+// same in all of the store.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/containers/arena.h"
+#include "common/containers/intern.h"
+#include "common/containers/vector.h"
+#include "common/strings.h"
+#include "reports/analyse/names/names.h"
+#include "reports/analyse/stalls/trace.h"
+
+// Of a library: the part of its name that its versions share. "libopenblasp-r0.3.21.so" is "libopenblasp".
+static size_t starts_stem(const char *module)
+{
+    return strspn(module, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_");
+}
+
+enum { STARTS_NO_BUILD, STARTS_SEVERAL }; // then numbers of build-ids, plus 2
+
+struct starts {
+    struct intern *stems, *builds;
+    uint32_t *of_stem;
+    size_t count;
+};
+
+static void starts_note(struct starts *starts, const char *module, const char *build_id)
+{
+    uint32_t stem = intern_number(starts->stems, module, starts_stem(module));
+    uint32_t build = build_id ? intern_text(starts->builds, build_id) + 2 : STARTS_NO_BUILD;
+    if (stem == starts->count)
+        vector_push(starts->of_stem, starts->count, build);
+    else if (starts->of_stem[stem] != build)
+        starts->of_stem[stem] = STARTS_SEVERAL;
+}
+
+static int starts_read(struct starts *starts, struct store *store, struct error *err)
+{
+    // With names on one side only it does not matter which build that has.
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT DISTINCT module, build_id FROM frame WHERE instr(name, '+0x') > 0 AND module IS NOT NULL", "");
+    if (!stmt)
+        return err ? err->code : -EIO;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        const char *module = (const char *)sqlite3_column_text(stmt, 0);
+        if (module)
+            starts_note(starts, module, (const char *)sqlite3_column_text(stmt, 1));
+    }
+    return rc;
+}
+
+int trace_keep_starts(struct trace *trace, struct store *store, struct error *err)
+{
+    size_t first = 0;
+    while (first < trace->frame_count && !trace->frames[first].starts)
+        first++;
+    if (first == trace->frame_count)
+        return 0;
+    struct starts starts = {.stems = intern_new(), .builds = intern_new()};
+    int rc = starts_read(&starts, store, err);
+    for (size_t i = first; i < trace->frame_count; i++) {
+        struct trace_frame *frame = &trace->frames[i];
+        uint32_t stem = frame->starts && frame->module ? intern_find(starts.stems, frame->module, starts_stem(frame->module)) : INTERN_NONE;
+        frame->starts = rc == 0 && stem != INTERN_NONE && starts.of_stem[stem] > STARTS_SEVERAL;
+    }
+    intern_free(starts.stems);
+    intern_free(starts.builds);
+    free(starts.of_stem);
+    return rc;
+}
+
+const char *trace_inside(const struct trace *trace, uint32_t stack, uint32_t depth)
+{
+    const struct trace_stack *row = &trace->stacks[stack];
+    if (depth >= row->count)
+        return NULL;
+    const struct trace_frame *frame = &trace->frames[trace->stack_frames[row->first + depth]];
+    struct names_inside inside = {.module = frame->module ? frame->module : ""};
+    char text[NAMES_INSIDE_MAX + 1];
+    if (frame->kind != 'u' || !names_is_nameless(frame->name))
+        return NULL;
+    for (uint32_t i = depth + 1; i < row->count; i++) {
+        frame = &trace->frames[trace->stack_frames[row->first + i]];
+        if (!names_inside_next(&inside, frame->name, frame->module))
+            break;
+    }
+    return names_inside_text(&inside, text, sizeof text) ? arena_copy(trace->arena, text) : NULL;
+}
+
+char *trace_leaf_inside(struct store *store, int64_t stack_id)
+{
+    char text[NAMES_INSIDE_MAX + 1], *module = NULL;
+    struct names_inside inside = {0};
+    struct arena *arena = arena_new(); // what is found must live until the text is made
+    sqlite3_stmt *stmt = store_query(store, NULL, "SELECT f.name, f.module FROM stack s, json_each(s.frames) j JOIN frame f ON f.id = j.value "
+                                                  "WHERE s.id = ? AND s.kind = 'user' ORDER BY j.key", "i", stack_id);
+    bool more = stmt != NULL;
+    while (more && store_step(store, stmt, NULL) == 1) {
+        const char *name = (const char *)sqlite3_column_text(stmt, 0), *of = (const char *)sqlite3_column_text(stmt, 1);
+        if (module) {
+            more = names_inside_next(&inside, arena_copy(arena, name), arena_copy(arena, of));
+        } else {
+            more = names_is_nameless(name);
+            inside.module = module = arena_copy(arena, of ? of : "");
+        }
+    }
+    if (stmt)
+        sqlite3_reset(stmt);
+    char *ret = names_inside_text(&inside, text, sizeof text) ? xstrdup(text) : NULL;
+    arena_free(arena);
+    return ret;
+}
