@@ -12,7 +12,7 @@
 #include "tracer/symbols/demangle.h"
 #include "tracer/symbols/eh_file.h"
 
-enum { SYMBOLS_MAX = 1 << 16, LOOKUPS_MAX = 256 };
+enum { SYMBOLS_MAX = 1 << 16, LOOKUPS_MAX = 256, FUNCTIONS_MAX = 16 };
 
 static void look_up(const struct elf_table *table, uint64_t address)
 {
@@ -36,9 +36,9 @@ static void find_functions(int fd, const struct elf_image *image)
 {
     struct eh_file file;
     if (eh_file_open(fd, &file) == 0) {
-        for (uint32_t i = 0; i < LOOKUPS_MAX; i++) {
+        for (uint32_t i = 0; i < FUNCTIONS_MAX; i++) {
             const struct elf_segment *segment = &image->segments[i % image->segment_count];
-            uint64_t begin, end, address = segment->address + segment->bytes / LOOKUPS_MAX * i;
+            uint64_t begin, end, address = segment->address + segment->bytes / FUNCTIONS_MAX * i;
             if (eh_file_function(&file, address, &begin, &end))
                 fuzz_require(begin <= address && address < end, "an address within its function");
         }

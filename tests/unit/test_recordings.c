@@ -127,20 +127,26 @@ TEST(functions_without_a_name)
     for (int side = 0; side < 2; side++) {
         world_side(&world, side, 10, "15000000000");
         char *sql = xasprintf("INSERT INTO frame VALUES (4, 'libt.so+0x%d0', 'libt.so', 'b%d', NULL, 4), (5, 'at::_ops::mm::call', 'libt.so', 'b%d', NULL, 9),"
-                              " (6, 'libu.so+0x50', 'libu.so', 'c', NULL, 4);"
-                              "INSERT INTO stack VALUES (4, 'user', 2, '[4,5]'), (5, 'user', 1, '[6]')", side + 1, side, side);
+                              " (6, 'libu.so+0x50', 'libu.so', 'c', NULL, 4), (7, 'libv.so+0x%d0', 'libv.so', 'd%d', NULL, 4);"
+                              "INSERT INTO stack VALUES (4, 'user', 2, '[4,5]'), (5, 'user', 1, '[6]'), (6, 'user', 1, '[7]')",
+                              side + 1, side, side, side + 1, side);
         world_sql(world.stores[side], sql);
         free(sql);
         world_samples(&world, side, 10, 4, side ? 40 : 10);
         world_samples(&world, side, 10, 5, 10);
+        world_samples(&world, side, 10, 6, 10);
     }
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
     const struct recordings_row *mm = world_row(diff, "[inside at::_ops::mm]"), *other = world_row(diff, "libu.so+0x50");
     CHECK(mm->told && mm->a_ns > 0 && mm->b_ns > 2 * mm->a_ns);
     CHECK_STR(mm->where, "libt.so");
     CHECK(!other->told && other->a_ns > 0 && other->b_ns > 0); // one build on both sides
+    // Of two builds it is not one function that is gone and another that is new.
+    const struct recordings_row *unknown = world_row(diff, "[unknown]");
+    CHECK(!unknown->told && unknown->a_ns > 0 && unknown->b_ns > 0);
+    CHECK_STR(unknown->where, "libv.so");
     for (size_t i = 0; i < diff->row_count; i++)
-        CHECK(strncmp(diff->rows[i].name, "libt.so+", 8) != 0);
+        CHECK(strncmp(diff->rows[i].name, "libt.so+", 8) != 0 && strncmp(diff->rows[i].name, "libv.so+", 8) != 0);
     recordings_diff_free(diff);
     world_end(&world);
 }

@@ -194,7 +194,7 @@ bool eh_file_function(const struct eh_file *file, uint64_t address, uint64_t *re
 {
     uint8_t cie_bytes[EH_BEGIN_BYTES], fde_bytes[EH_BEGIN_BYTES];
     struct eh_cie cie;
-    uint64_t frame, begin, end;
+    uint64_t frame = 0, begin, end;
     if (!eh_file_before(file, address, &frame))
         return false;
     struct eh_bytes fde = eh_file_begin(file, frame, fde_bytes);

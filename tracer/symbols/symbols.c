@@ -212,14 +212,14 @@ static void symbols_nameless(struct symbols *symbols, struct symbol_file *file, 
         ret->offset = address - begin;
 }
 
-// Is the address still in a function of which the symbol table does not say how long it is? What describes functions for unwinding
-// does: another one may have begun since, or that one ended.
+// Is the address still in a function of which the symbol table does not say how long it is? Unwinding information does: another one
+// may have begun since, or that one ended.
 static bool symbols_within(struct symbol_file *file, uint64_t begin, uint64_t address)
 {
     uint64_t function_begin, function_end;
     if (elf_files_function(file, address, &function_begin, &function_end))
         return function_begin <= begin;
-    return !elf_files_function(file, begin, &function_begin, &function_end) || address < function_end;
+    return !elf_files_function(file, begin, &function_begin, &function_end);
 }
 
 // Looked up, not remembered.

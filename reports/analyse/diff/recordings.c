@@ -44,6 +44,7 @@ struct recordings_job {
     struct recordings_side sides[2];
     double unit_slice[2]; // units of one second
     struct intern *names; // kind, name, where
+    struct trace_builds *builds; // of both
     struct recordings_cost *costs;
     size_t cost_count;
 };
@@ -116,9 +117,9 @@ static struct recordings_cost *recordings_cost(struct recordings_job *job, enum 
     return &job->costs[number];
 }
 
-// A function without a name, the leaf of such a stack, by what it is inside of, as far as that is known. *number: of that text, plus 1;
-// MAP_NONE: not asked for yet.
-static const char *recordings_nameless(struct store *store, int64_t stack, struct intern *texts, uint32_t *number, const char *name)
+// What a function without a name, the leaf of such a stack, is inside of; NULL: not known. *number: of that text, plus 1; MAP_NONE: not asked
+// for yet.
+static const char *recordings_inside(struct store *store, int64_t stack, struct intern *texts, uint32_t *number)
 {
     if (*number == MAP_NONE) {
         char *inside = trace_leaf_inside(store, stack), *text = inside ? xasprintf("[inside %s]", inside) : NULL;
@@ -126,7 +127,7 @@ static const char *recordings_nameless(struct store *store, int64_t stack, struc
         free(text);
         free(inside);
     }
-    return *number ? intern_get(texts, *number - 1) : name;
+    return *number ? intern_get(texts, *number - 1) : NULL;
 }
 
 // Rows of (second, name, where, ns or samples, the stack of a function without a name).
@@ -144,8 +145,11 @@ static int recordings_read(struct recordings_job *job, int side, enum recordings
         int64_t nameless = sqlite3_column_int64(stmt, 4);
         if (slice < 0 || slice >= job->diff->slices[side] || !(amount >= 0) || !isfinite(amount))
             continue; // the rest of a second at the end, or of a clock that was fitted a little early
-        if (nameless && names_is_nameless(name))
-            name = recordings_nameless(from->store, nameless, texts, map_put(&numbers, (uint64_t)nameless), name);
+        if (nameless && names_is_nameless(name)) {
+            const char *inside = recordings_inside(from->store, nameless, texts, map_put(&numbers, (uint64_t)nameless));
+            // In another build its address is another one's: as if it were gone, and a new one there.
+            name = inside ? inside : trace_builds_one(job->builds, where) ? name : "[unknown]";
+        }
         recordings_cost(job, kind, name && *name ? name : "[unknown]", where)->ns[side][slice] += amount * scale;
         if (kind == RECORDINGS_CPU)
             job->diff->samples[side] += (uint64_t)amount;
@@ -339,6 +343,8 @@ static int recordings_fill(struct recordings_job *job, struct store *const store
         return rc;
     recordings_units(job, requests);
     for (int side = 0; side < 2 && rc == 0; side++)
+        rc = trace_builds_read(job->builds, stores[side], err);
+    for (int side = 0; side < 2 && rc == 0; side++)
         rc = recordings_read_side(job, side, err);
     for (int side = 0; side < 2 && rc == 0; side++)
         rc = recordings_ranks(job, side, err);
@@ -355,7 +361,7 @@ static int recordings_fill(struct recordings_job *job, struct store *const store
 
 int recordings_diff(struct store *const stores[2], const double requests[2], struct recordings_diff **ret_diff, struct error *err)
 {
-    struct recordings_job job = {.diff = xcalloc(1, sizeof *job.diff), .names = intern_new()};
+    struct recordings_job job = {.diff = xcalloc(1, sizeof *job.diff), .names = intern_new(), .builds = trace_builds_new()};
     struct error local = {0};
     job.diff->arena = arena_new();
     job.diff->notes = arena_alloc(job.diff->arena, RECORDINGS_NOTES_MAX, sizeof *job.diff->notes);
@@ -364,6 +370,7 @@ int recordings_diff(struct store *const stores[2], const double requests[2], str
         free(job.costs[i].ns[0]);
     free(job.costs);
     intern_free(job.names);
+    trace_builds_free(job.builds);
     if (rc) {
         recordings_diff_free(job.diff);
         return error_set(err, rc, "%s", local.text);

@@ -229,7 +229,12 @@ const char *trace_host_of(const struct trace *trace, uint32_t process); // NULL:
 int trace_cpu_of(const struct trace *trace, const struct trace_gap *gap); // cpu_in, as its node numbers it
 // A sentence where clocks are not known; NULL: nothing to say.
 const char *trace_nodes_missing(const struct trace *trace);
-// Leaves `starts` only of libraries that the store has one build of: there the address means the same on both sides.
+// Of which libraries the stores that were read have one build: there the address of a function without a name means the same in all of them.
+struct trace_builds *trace_builds_new(void);
+void trace_builds_free(struct trace_builds *builds); // NULL ok
+int trace_builds_read(struct trace_builds *builds, struct store *store, struct error *err);
+bool trace_builds_one(const struct trace_builds *builds, const char *module); // module: NULL ok
+// Leaves `starts` only of such libraries of the store.
 int trace_keep_starts(struct trace *trace, struct store *store, struct error *err);
 // What the function at that depth of a stack is inside of (names.h), in the trace's arena; NULL: it has a name, or that is not known either.
 const char *trace_inside(const struct trace *trace, uint32_t stack, uint32_t depth);

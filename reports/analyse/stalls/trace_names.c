@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions without a name in the stacks of a recording: what they are inside of, and whether the address they are told by means the
-// same in all of the store.
+// same in all that is compared.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,30 +13,48 @@
 #include "reports/analyse/stalls/trace.h"
 
 // Of a library: the part of its name that its versions share. "libopenblasp-r0.3.21.so" is "libopenblasp".
-static size_t starts_stem(const char *module)
+static size_t builds_stem(const char *module)
 {
     return strspn(module, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_");
 }
 
-enum { STARTS_NO_BUILD, STARTS_SEVERAL }; // then numbers of build-ids, plus 2
+enum { BUILDS_UNKNOWN, BUILDS_SEVERAL }; // then numbers of build-ids, plus 2
 
-struct starts {
-    struct intern *stems, *builds;
+struct trace_builds {
+    struct intern *stems, *ids;
     uint32_t *of_stem;
     size_t count;
 };
 
-static void starts_note(struct starts *starts, const char *module, const char *build_id)
+struct trace_builds *trace_builds_new(void)
 {
-    uint32_t stem = intern_number(starts->stems, module, starts_stem(module));
-    uint32_t build = build_id ? intern_text(starts->builds, build_id) + 2 : STARTS_NO_BUILD;
-    if (stem == starts->count)
-        vector_push(starts->of_stem, starts->count, build);
-    else if (starts->of_stem[stem] != build)
-        starts->of_stem[stem] = STARTS_SEVERAL;
+    struct trace_builds *builds = xcalloc(1, sizeof *builds);
+    builds->stems = intern_new();
+    builds->ids = intern_new();
+    return builds;
 }
 
-static int starts_read(struct starts *starts, struct store *store, struct error *err)
+void trace_builds_free(struct trace_builds *builds)
+{
+    if (!builds)
+        return;
+    intern_free(builds->stems);
+    intern_free(builds->ids);
+    free(builds->of_stem);
+    free(builds);
+}
+
+static void builds_note(struct trace_builds *builds, const char *module, const char *build_id)
+{
+    uint32_t stem = intern_number(builds->stems, module, builds_stem(module));
+    uint32_t build = build_id ? intern_text(builds->ids, build_id) + 2 : BUILDS_UNKNOWN;
+    if (stem == builds->count)
+        vector_push(builds->of_stem, builds->count, build);
+    else if (builds->of_stem[stem] != build)
+        builds->of_stem[stem] = BUILDS_SEVERAL;
+}
+
+int trace_builds_read(struct trace_builds *builds, struct store *store, struct error *err)
 {
     // With names on one side only it does not matter which build that has.
     sqlite3_stmt *stmt = store_query(store, err, "SELECT DISTINCT module, build_id FROM frame WHERE instr(name, '+0x') > 0 AND module IS NOT NULL", "");
@@ -46,9 +64,15 @@ static int starts_read(struct starts *starts, struct store *store, struct error 
     while ((rc = store_step(store, stmt, err)) == 1) {
         const char *module = (const char *)sqlite3_column_text(stmt, 0);
         if (module)
-            starts_note(starts, module, (const char *)sqlite3_column_text(stmt, 1));
+            builds_note(builds, module, (const char *)sqlite3_column_text(stmt, 1));
     }
     return rc;
+}
+
+bool trace_builds_one(const struct trace_builds *builds, const char *module)
+{
+    uint32_t stem = module ? intern_find(builds->stems, module, builds_stem(module)) : INTERN_NONE;
+    return stem != INTERN_NONE && builds->of_stem[stem] > BUILDS_SEVERAL;
 }
 
 int trace_keep_starts(struct trace *trace, struct store *store, struct error *err)
@@ -58,16 +82,13 @@ int trace_keep_starts(struct trace *trace, struct store *store, struct error *er
         first++;
     if (first == trace->frame_count)
         return 0;
-    struct starts starts = {.stems = intern_new(), .builds = intern_new()};
-    int rc = starts_read(&starts, store, err);
+    struct trace_builds *builds = trace_builds_new();
+    int rc = trace_builds_read(builds, store, err);
     for (size_t i = first; i < trace->frame_count; i++) {
         struct trace_frame *frame = &trace->frames[i];
-        uint32_t stem = frame->starts && frame->module ? intern_find(starts.stems, frame->module, starts_stem(frame->module)) : INTERN_NONE;
-        frame->starts = rc == 0 && stem != INTERN_NONE && starts.of_stem[stem] > STARTS_SEVERAL;
+        frame->starts = frame->starts && rc == 0 && trace_builds_one(builds, frame->module);
     }
-    intern_free(starts.stems);
-    intern_free(starts.builds);
-    free(starts.of_stem);
+    trace_builds_free(builds);
     return rc;
 }
 
