@@ -5,6 +5,7 @@
 #include "tests/unit/symbols_world.h"
 
 #include <elf.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "tracer/symbols/debug_file.h"
 
 static const uint64_t hour_ns = 3600000000000;
 
@@ -533,6 +535,28 @@ TEST(debug_file_in_the_root_leads_nowhere_else)
     struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
     CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "libinner.so+0x");
     symbols_free(symbols);
+}
+
+// Each question may be one more that waits for good, and with a few of these nothing is asked any more.
+TEST(roots_that_did_not_answer_are_not_searched)
+{
+    struct world_fake fake = fake_of(98, NULL);
+    struct elf_image image = {0};
+    uint32_t silent = 0;
+    size_t counts[2];
+    world_copy(SYMBOLS_WHOLE, debug_file_in(fake_inside(&fake)));
+    int fd = open(fake.library, O_RDONLY | O_CLOEXEC);
+    CHECK_INT(elf_image_read(fd, &image), 0);
+    const struct debug_search search = {.path = "/lib/libinner.so", .proc = world_path("proc"), .tgid = fake.pid, .silent = &silent,
+                                        .debug_path = world_path("debug")};
+    for (int i = 0; i < 2; i++) {
+        struct elf_table table = {0};
+        counts[i] = debug_table_load(&table, &image, fd, &search, 1000);
+        elf_table_free(&table);
+        silent = DEBUG_SILENT_MAX;
+    }
+    CHECK(counts[0] > counts[1] && counts[1] > 0);
+    close(fd);
 }
 
 // Other processes have it mapped, too: what one with a root of its own offers must not name it for them.

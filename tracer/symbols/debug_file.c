@@ -4,6 +4,7 @@
 // in memory and in output, because the file belongs to the traced process. All are opened by common/target/file.h.
 #include "tracer/symbols/debug_file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,9 +66,16 @@ static int debug_find_inside(const struct elf_image *image, const char *debug_li
 {
     char path[DEBUG_PATH_MAX];
     int fd = -1;
-    for (int i = 0; fd < 0 && i < DEBUG_CANDIDATES; i++)
-        if (debug_candidate(image, debug_link, search, DEBUG_TARGET_PATH, i, path))
-            fd = debug_checked(target_file_open(search->proc, search->tgid, path, 0), image->build_id);
+    for (int i = 0; fd < 0 && i < DEBUG_CANDIDATES && *search->silent < DEBUG_SILENT_MAX; i++) {
+        if (!debug_candidate(image, debug_link, search, DEBUG_TARGET_PATH, i, path))
+            continue;
+        int found = target_file_open(search->proc, search->tgid, path, 0);
+        if (found < 0 && errno == EAGAIN) {
+            ++*search->silent;
+            break;
+        }
+        fd = debug_checked(found, image->build_id);
+    }
     return fd;
 }
 

@@ -5,14 +5,18 @@
 #ifndef UPGATE_TRACER_SYMBOLS_DEBUG_FILE_H
 #define UPGATE_TRACER_SYMBOLS_DEBUG_FILE_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "tracer/symbols/elf_table.h"
+
+enum { DEBUG_SILENT_MAX = 4 }; // each may cost the reader of files a process that waits for good
 
 struct debug_search {
     const char *path;       // what the file is called, for .gnu_debuglink; NULL: it is not followed
     const char *proc;       // "/proc", with
     pid_t tgid;             // a process that has the file by that path; 0: its root is not searched
+    uint32_t *silent;       // how often a root has not answered; after DEBUG_SILENT_MAX times none is searched
     const char *debug_path; // the root of the debug files here, such as "/usr/lib/debug"
     const char *cache_path; // of debuginfod's client: DIR/BUILDID/debuginfo; NULL: none
 };

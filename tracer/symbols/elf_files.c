@@ -206,8 +206,8 @@ void elf_files_load(struct elf_files *files, struct symbol_file *file, pid_t tgi
     // One table may take half of the budget, so that two large libraries do not chase each other.
     uint64_t count_max = files->bytes_max / 2 / sizeof(struct elf_symbol);
     file->table = (struct elf_table){.make_room = elf_files_on_growth, .context = files};
-    const struct debug_search search = {
-        .path = path, .proc = files->proc, .tgid = tgid, .debug_path = files->debug_path, .cache_path = files->cache_path};
+    const struct debug_search search = {.path = path, .proc = files->proc, .tgid = tgid, .silent = &files->debug_silent,
+                                        .debug_path = files->debug_path, .cache_path = files->cache_path};
     debug_table_load(&file->table, &file->image, file->fd, &search,
                      count_max < UINT32_MAX ? (uint32_t)count_max : UINT32_MAX);
     file->loaded = true;

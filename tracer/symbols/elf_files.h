@@ -40,6 +40,7 @@ struct elf_files {
     int64_t swept_ns; // when deleted files that nobody asked for were let go, and `used` then
     uint64_t swept_used;
     const char *proc, *debug_path, *cache_path; // as struct debug_search
+    uint32_t debug_silent;                      // the same
     struct names *names;
     struct symbols_stats *stats; // bytes_tables is the budget, shared with perf maps and processes
 };
