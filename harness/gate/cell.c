@@ -8,7 +8,6 @@
 
 #include "common/strings.h"
 #include "harness/gate/phrase.h"
-#include "reports/analyse/looks.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/power.h"
 #include "reports/analyse/quantile.h"
@@ -105,31 +104,47 @@ static struct cell cell_new(const struct cell_context *context, enum metric_id m
     };
 }
 
-static struct looks_rule cell_rule(const struct cell_context *context, const struct cell *cell)
+struct looks_rule cell_looks(const struct cell_context *context, double margin)
 {
     struct looks_rule rule = {.alpha = context->gate->alpha,
                               .look_count = context->schedule->look_count,
-                              .margin = cell->margin,
+                              .margin = margin,
                               .fail_on_likely = context->gate->fail_on_likely};
     for (int i = 0; i < rule.look_count && i < LOOKS_MAX; i++)
         rule.looks[i] = context->schedule->looks[i];
     return rule;
 }
 
+int cell_pairs_had(const struct workload_facts *facts, enum metric_id metric, bool confirm)
+{
+    const struct workload_facts *other = facts->against[metric] ? facts->against[metric] : facts;
+    int own = confirm ? facts->confirm_count : facts->main_count, others = confirm ? other->confirm_count : other->main_count;
+    return others < own ? others : own;
+}
+
+int cell_pairs_wanted(const struct cell_context *context, enum metric_id metric, int next, int usable)
+{
+    int last = (int)context->schedule->looks[context->schedule->look_count - 1];
+    int had = cell_pairs_had(context->facts, metric, false), want = had + next - usable;
+    if (had >= last)
+        return 0;
+    want = want < last ? want : last;
+    return want > had ? want : had + 1;
+}
+
 static void cell_confirm(const struct cell_context *context, struct cell *cell, const char *screen)
 {
     const struct workload_facts *facts = context->facts;
-    struct looks_rule plan = cell_rule(context, cell), rule = looks_confirm(&plan, cell->pairs);
+    struct looks_rule plan = cell_looks(context, cell->margin), rule = looks_confirm(&plan, cell->pairs);
     char text[PHRASE_SIZE];
-    int count;
+    int count, had = cell_pairs_had(facts, cell->metric, true);
     double *ratios = cell_ratios(facts->confirm, facts->confirm_count, cell->metric, &count);
     struct looks_result fresh = looks_judge(&rule, ratios, count);
     free(ratios);
     cell->verdict = CELL_INCONCLUSIVE;
     if (fresh.state == LOOKS_UNDECIDED) {
         // Pairs without this metric are made up for, but not for ever.
-        int more = facts->confirm_count + fresh.next - count;
-        cell->want_confirm = facts->confirm_count < 2 * fresh.next ? more : 0;
+        cell->want_confirm = had < 2 * fresh.next ? had + fresh.next - count : 0;
         cell->reason = xasprintf("%s; to be confirmed on %d fresh pairs, %d of them done", screen,
                                  fresh.next, count);
         return;
@@ -184,14 +199,13 @@ static char *cell_mean(const struct cell *cell, const struct looks_result *resul
 
 // Fresh pairs bring the error rate of a fail to alpha squared. Where Student's t is that sure of
 // these pairs already, they are spared.
-static bool cell_beyond_doubt(const struct cell_context *context, const struct cell *cell,
-                              const double *ratios)
+bool cell_beyond_doubt(const struct cell_context *context, double margin, const double *ratios, int count)
 {
     if (context->gate->confirm == PLAN_CONFIRM_ALWAYS)
         return false;
     double alpha = context->gate->alpha * context->gate->alpha;
-    struct interval mean = mean_interval(ratios, cell->pairs, alpha);
-    return mean.has_bounds && mean.lower > log1p(cell->margin);
+    struct interval mean = mean_interval(ratios, count, alpha);
+    return mean.has_bounds && mean.lower > log1p(margin);
 }
 
 static void cell_decided(const struct cell_context *context, struct cell *cell,
@@ -222,7 +236,7 @@ static void cell_decided(const struct cell_context *context, struct cell *cell,
                             mean, margin, numbers)
                 : xasprintf("%s, beyond the margin of %s%s", numbers, margin,
                             result->likely ? " by the estimate (fail_on: likely)" : "");
-        if (context->confirm && !cell_beyond_doubt(context, cell, ratios)) {
+        if (context->confirm && !cell_beyond_doubt(context, cell->margin, ratios, cell->pairs)) {
             cell_confirm(context, cell, screen);
             free(screen);
         } else {
@@ -265,22 +279,18 @@ static void cell_open(const struct cell_context *context, struct cell *cell,
                       const struct looks_result *result, int usable)
 {
     const struct workload_facts *facts = context->facts;
-    int last = (int)context->schedule->looks[context->schedule->look_count - 1];
     char margin[32],
         *numbers = cell->pairs ? cell_numbers(cell) : xstrdup("no pair has both sides yet");
     phrase_fraction(margin, sizeof margin, cell->margin);
-    bool can_go_on = result->state == LOOKS_UNDECIDED && facts->main_count < last;
+    int want = result->state == LOOKS_UNDECIDED ? cell_pairs_wanted(context, cell->metric, result->next, usable) : 0;
     if (context->health->state != HEALTH_OK) {
         cell->verdict =
             context->health->state == HEALTH_CANDIDATE_BROKEN ? CELL_FAIL : CELL_INCONCLUSIVE;
         cell->reason =
             xasprintf("%s%s", context->health->state == HEALTH_CANDIDATE_BROKEN ? "missing: " : "",
                       context->health->why);
-    } else if (can_go_on) {
-        int want = facts->main_count + result->next - usable;
-        cell->want_main = want < last ? want : last;
-        if (cell->want_main <= facts->main_count)
-            cell->want_main = facts->main_count + 1;
+    } else if (want) {
+        cell->want_main = want;
         cell->reason = context->ended
                            ? xasprintf("%s; the run ended before the next look at %d pairs",
                                        numbers, result->next)
@@ -356,6 +366,18 @@ static void cell_explain_slow(const struct workload_facts *facts, struct cell *c
     free(reason);
 }
 
+// Which workload, by its name, and in what.
+static void cell_explain_against(const struct workload_facts *facts, struct cell *cell)
+{
+    const struct workload_facts *other = facts->against[cell->metric];
+    if (!other || !cell->pairs)
+        return;
+    char *reason = cell->reason;
+    cell->reason = xasprintf("%s (%s against that of '%s')", reason, metric_infos[workload_facts_quantity(facts, cell->metric)].name,
+                             other->name);
+    free(reason);
+}
+
 static struct cell cell_judge_gated(const struct cell_context *context, enum metric_id metric,
                                     struct findings *findings)
 {
@@ -363,7 +385,7 @@ static struct cell cell_judge_gated(const struct cell_context *context, enum met
     struct cell cell = cell_new(context, metric, true);
     int usable;
     double *ratios = cell_ratios(facts->main, facts->main_count, metric, &usable);
-    struct looks_rule rule = cell_rule(context, &cell);
+    struct looks_rule rule = cell_looks(context, cell.margin);
     struct looks_result result = looks_judge(&rule, ratios, usable);
     cell.pairs = result.pairs;
     cell.look = result.look;
@@ -381,6 +403,8 @@ static struct cell cell_judge_gated(const struct cell_context *context, enum met
     if (!decided && !(context->health->state == HEALTH_OK &&
                       cell_settle_missing(context, &cell, usable, findings)))
         cell_open(context, &cell, &result, usable);
+    cell_explain_against(facts, &cell);
+    cell_hold_floor(context, &cell);
     if (cell.verdict != CELL_INCONCLUSIVE || result.state == LOOKS_WITHDRAWN)
         cell.pairs_needed = -1; // no number of pairs settles a contradiction
     cell_explain_slow(facts, &cell);
@@ -405,6 +429,7 @@ static struct cell cell_observe(const struct cell_context *context, enum metric_
     char *numbers = cell.pairs ? cell_numbers(&cell) : xstrdup("no pair has it on both sides");
     cell.reason = xasprintf("%s; observed only", numbers);
     cell_explain_slow(facts, &cell);
+    cell_explain_against(facts, &cell);
     free(numbers);
     free(ratios);
     return cell;
@@ -457,7 +482,7 @@ int cells_judge(const struct cell_context *context, struct cell **ret_cells,
     }
     cells_find_added(facts, findings);
     cells_find_less_work(context, cells, count, findings);
-    if (!gated)
+    if (!gated && !facts->serves)
         findings_add(
             findings, facts->name, "missing", -1, FINDING_INCONCLUSIVE,
             "none of the gated metrics can be measured in this workload: nothing is judged");

@@ -8,6 +8,7 @@
 
 #include "harness/gate/health.h"
 #include "harness/gate/workload_facts.h"
+#include "reports/analyse/looks.h"
 
 enum cell_verdict { CELL_PASS, CELL_FAIL, CELL_INCONCLUSIVE, CELL_UNCHECKED, CELL_VERDICT_COUNT };
 
@@ -40,6 +41,7 @@ struct cell_context {
     const struct health *health;
     const struct plan_gate *gate;
     const struct plan_schedule *schedule;
+    bool aa;      // the baseline against itself
     bool confirm; // a screened fail needs fresh pairs
     bool ended;   // the run will make no more pairs
 };
@@ -66,6 +68,16 @@ bool cells_count_work(const struct workload_facts *facts);
 // A finding where cells pass by what may be less work.
 void cells_find_less_work(const struct cell_context *context, const struct cell *cells, int count,
                           struct findings *findings);
+// The rule by which a cell is judged, with a margin of its own.
+struct looks_rule cell_looks(const struct cell_context *context, double margin);
+// Is Student's t sure enough of a fail at this margin to need no fresh pairs? Of `count` oriented log ratios.
+bool cell_beyond_doubt(const struct cell_context *context, double margin, const double *ratios, int count);
+// Pairs that can have a metric: of one that holds two workloads against each other, those that both have. confirm: of the fresh ones.
+int cell_pairs_had(const struct workload_facts *facts, enum metric_id metric, bool confirm);
+// Main pairs that both must have for the look at `next` pairs, of which `usable` have the metric now; 0: no look is left.
+int cell_pairs_wanted(const struct cell_context *context, enum metric_id metric, int next, int usable);
+// Holds the candidate's scaling_efficiency against the plan's floor, where there is one: it may fail a cell, and keep one from passing.
+void cell_hold_floor(const struct cell_context *context, struct cell *cell);
 // What the slow steps of both sides are, in words: how many, how slow, how regular. Caller frees.
 char *cell_slow_steps(const struct workload_facts *facts);
 

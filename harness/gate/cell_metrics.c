@@ -44,7 +44,8 @@ bool cell_applies(const struct workload_facts *facts, enum metric_id metric)
     case METRIC_WARM_UP_TIME:
         return facts->mode != PLAN_MODE_COMMAND || cell_has_steps(facts) || facts->calls_steps;
     case METRIC_SCALING_EFFICIENCY:
-        return facts->plan && facts->plan->ranks > 1;
+    case METRIC_MEMORY_SAVED:
+        return facts->plan && plan_workload_relates(facts->plan, metric);
     default:
         return true;
     }

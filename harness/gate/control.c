@@ -139,8 +139,10 @@ struct control_result control_of_cell(const struct run_facts *run,
                                 .margin = cell->margin,
                                 .pairs_min = (int)schedule->looks[0],
                                 .own_pairs = !run->aa};
-    double *held = control_ratios(pairs->held, pairs->count, cell->metric);
-    double *without = control_ratios(pairs->without, pairs->count, cell->metric);
+    // Control pairs are of this workload alone: of a metric that holds two against each other they tell what it is the quotient of.
+    enum metric_id quantity = workload_facts_quantity(facts, cell->metric);
+    double *held = control_ratios(pairs->held, pairs->count, quantity);
+    double *without = control_ratios(pairs->without, pairs->count, quantity);
     double *aa = control_ratios(facts->main, facts->main_count, cell->metric);
     struct control_values values = {.aa = run->aa ? aa : without,
                                     .aa_count = run->aa ? facts->main_count : pairs->count,
@@ -191,7 +193,8 @@ double control_share(const struct run_workload *workload)
     double share = 0;
     for (int i = 0; i < workload->cell_count; i++) {
         const struct cell *cell = &workload->cells[i];
-        bool memory = cell->metric == METRIC_PEAK_MEMORY || cell->metric == METRIC_PEAK_GPU_MEMORY;
+        enum metric_id quantity = workload_facts_quantity(&workload->facts, cell->metric);
+        bool memory = quantity == METRIC_PEAK_MEMORY || quantity == METRIC_PEAK_GPU_MEMORY;
         if (cell->gating && !memory && cell->margin > share)
             share = cell->margin;
     }

@@ -30,6 +30,7 @@ static void measure_whole(const struct launch_rows *rows, struct measure_launch 
     measure_put(launch, METRIC_COMPILE_TIME, rows->compile_ns, MEASURE_NO_COMPILE);
     measure_put(launch, METRIC_RECOMPILES, rows->recompiles, MEASURE_NO_GRAPHS);
     measure_put(launch, METRIC_SCALING_EFFICIENCY, NAN, MEASURE_NO_SINGLE);
+    measure_put(launch, METRIC_MEMORY_SAVED, NAN, MEASURE_NO_EAGER);
     double first = NAN;
     for (int i = 0; i < rows->rank_count; i++) {
         int at = rank_rows_find(&rows->ranks[i], 0);
@@ -119,7 +120,8 @@ const char *measure_reason_text(enum measure_reason reason)
         [MEASURE_FEW_REQUESTS] = "too few requests (30 for p50, 662 for p99)",
         [MEASURE_NO_COMPILE] = "no phase named 'compile'",
         [MEASURE_NO_GRAPHS] = "no graph was compiled",
-        [MEASURE_NO_SINGLE] = "no workload with 1 rank of the same model in the plan",
+        [MEASURE_NO_SINGLE] = "no pair of the same workload with 1 rank to hold it against",
+        [MEASURE_NO_EAGER] = "no pair of the same workload with variant eager to hold it against",
         [MEASURE_NO_GPU] = "none was told of: PyTorch that uses a GPU tells, in turns of steps",
     };
     return reason < MEASURE_REASON_COUNT ? texts[reason] : NULL;

@@ -24,7 +24,8 @@ enum measure_reason {
     MEASURE_FEW_REQUESTS,
     MEASURE_NO_COMPILE, // no phase named compile
     MEASURE_NO_GRAPHS,  // no graph was compiled
-    MEASURE_NO_SINGLE,  // no workload with one rank to compare with
+    MEASURE_NO_SINGLE,  // no pair of a workload with one rank to compare with
+    MEASURE_NO_EAGER,   // no pair of an eager workload to compare with
     MEASURE_NO_GPU,     // nobody told of GPU memory
     MEASURE_REASON_COUNT
 };

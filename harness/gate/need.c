@@ -31,6 +31,21 @@ static int need_load(struct store *store, int64_t workload_id, struct run_facts 
                      (long long)workload_id);
 }
 
+// What cells of other workloads that are held against this one want of it.
+static void need_of_others(const struct run_facts *run, const struct workload_facts *facts, int *main, int *confirm)
+{
+    for (int i = 0; i < run->workload_count; i++)
+        for (int k = 0; k < run->workloads[i].cell_count; k++) {
+            const struct cell *cell = &run->workloads[i].cells[k];
+            if (!cell->gating || run->workloads[i].facts.against[cell->metric] != facts)
+                continue;
+            if (cell->want_main > facts->main_count && (!*main || cell->want_main < *main))
+                *main = cell->want_main;
+            if (cell->want_confirm > facts->confirm_count && cell->want_confirm > *confirm)
+                *confirm = cell->want_confirm;
+        }
+}
+
 // The least of what the undecided cells want, so that a cell is asked again as soon as it can
 // decide.
 static void need_of(const struct run_facts *run, const struct run_workload *workload,
@@ -53,6 +68,7 @@ static void need_of(const struct run_facts *run, const struct run_workload *work
         if (cell->gating && cell->want_confirm > confirm)
             confirm = cell->want_confirm;
     }
+    need_of_others(run, facts, &main, &confirm);
     if (main)
         need->pairs_wanted = main;
     else if (confirm)

@@ -24,6 +24,8 @@ static const char *phrase_word(enum metric_id metric, int more)
         return more ? "longer a run with its warm-up" : "shorter a run with its warm-up";
     case METRIC_SCALING_EFFICIENCY:
         return more ? "better scaling" : "worse scaling";
+    case METRIC_MEMORY_SAVED: // its ratio is that of what is left, so that these are shares of what eager takes
+        return more ? "less memory beside eager" : "more memory beside eager";
     case METRIC_RECOMPILES:
         return more ? "more graphs compiled" : "fewer graphs compiled";
     default:

@@ -9,6 +9,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "harness/gate/phrase.h"
 
 static int run_facts_load_plan(struct store *store, struct run_facts *run, const char *text,
                                struct error *err)
@@ -67,14 +68,16 @@ static int run_facts_load_workloads(struct store *store, struct run_facts *run,
     return rc;
 }
 
-static void run_facts_scale(struct run_facts *run)
+static void run_facts_relate(struct run_facts *run, enum metric_id metric)
 {
     for (int i = 0; i < run->workload_count; i++) {
-        const struct plan_workload *single =
-            workload_facts_single(run->plan, run->workloads[i].facts.plan);
-        for (int k = 0; single && k < run->workload_count; k++)
-            if (run->workloads[k].facts.plan == single)
-                workload_facts_scale(&run->workloads[i].facts, &run->workloads[k].facts);
+        struct workload_facts *facts = &run->workloads[i].facts;
+        const struct plan_workload *other = facts->plan ? plan_workload_against(run->plan, facts->plan, metric) : NULL;
+        for (int k = 0; other && k < run->workload_count; k++)
+            if (run->workloads[k].facts.plan == other) {
+                workload_facts_relate(facts, &run->workloads[k].facts, metric);
+                run->workloads[k].facts.serves = true;
+            }
     }
 }
 
@@ -93,9 +96,30 @@ int run_facts_load(struct store *store, const struct plan_gate *policy, enum fac
         run_facts_clear(&run);
         return rc;
     }
-    run_facts_scale(&run);
+    run_facts_relate(&run, METRIC_SCALING_EFFICIENCY);
+    run_facts_relate(&run, METRIC_MEMORY_SAVED);
     *ret_run = run;
     return 0;
+}
+
+// A floor that a policy gives and nothing here can be held against: nobody may take a pass for one of it.
+static void run_facts_find_floors(struct run_facts *run)
+{
+    const struct plan_metric *metric = &run->gate.metrics[METRIC_SCALING_EFFICIENCY];
+    bool judged = metric->present && !metric->observe && metric->floors_given && !run->aa;
+    for (int i = 0; judged && i < metric->floor_count; i++) {
+        bool found = false;
+        char least[32];
+        for (int k = 0; k < run->workload_count; k++) {
+            const struct workload_facts *facts = &run->workloads[k].facts;
+            found = found || (facts->against[METRIC_SCALING_EFFICIENCY] && facts->plan->ranks == metric->floors[i].ranks);
+        }
+        if (!found)
+            findings_add(&run->findings, NULL, "floor", -1, FINDING_INCONCLUSIVE,
+                         "scaling_efficiency has a floor of %s with %llu ranks, and no workload of this run has so many and another one "
+                         "like it with 1 rank", phrase_fraction(least, sizeof least, metric->floors[i].least),
+                         (unsigned long long)metric->floors[i].ranks);
+    }
 }
 
 void run_facts_judge(struct store *store, struct run_facts *run)
@@ -114,10 +138,12 @@ void run_facts_judge(struct store *store, struct run_facts *run)
                                        .health = &workload->health,
                                        .gate = &run->gate,
                                        .schedule = &run->plan->schedule,
+                                       .aa = run->aa,
                                        .confirm = run->confirm,
                                        .ended = ended};
         workload->cell_count = cells_judge(&context, &workload->cells, &run->findings);
     }
+    run_facts_find_floors(run);
 }
 
 void run_facts_clear(struct run_facts *run)

@@ -281,6 +281,23 @@ static void summary_pass(const struct summary_input *input, const struct summary
     summary_add_uncounted(input->run, text);
 }
 
+// The floors that workloads of this run are held against.
+static void summary_add_floors(const struct run_facts *run, struct strbuf *text)
+{
+    const struct plan_metric *metric = &run->gate.metrics[METRIC_SCALING_EFFICIENCY];
+    char least[32];
+    for (int i = 0; i < metric->floor_count && !run->aa; i++) {
+        bool held = false;
+        for (int k = 0; k < run->workload_count; k++) {
+            const struct plan_workload *workload = run->workloads[k].facts.plan;
+            held = held || (workload && workload->ranks == metric->floors[i].ranks);
+        }
+        if (held)
+            strbuf_add(text, " (floor with %llu ranks: %s)", (unsigned long long)metric->floors[i].ranks,
+                       phrase_fraction(least, sizeof least, metric->floors[i].least));
+    }
+}
+
 static char *summary_margins(const struct run_facts *run)
 {
     struct strbuf text = {0};
@@ -294,6 +311,8 @@ static char *summary_margins(const struct run_facts *run)
         if (gated)
             strbuf_add(&text, "%s%s %s", text.len ? ", " : "", metric_infos[m].name,
                        phrase_fraction(margin, sizeof margin, run->gate.metrics[m].margin));
+        if (gated && m == METRIC_SCALING_EFFICIENCY)
+            summary_add_floors(run, &text);
     }
     strbuf_add(&text, "%sone-sided error rate %s a cell over %d look%s%s%s", text.len ? "; " : "",
                phrase_fraction(alpha, sizeof alpha, run->gate.alpha),

@@ -211,42 +211,55 @@ void workload_facts_clear(struct workload_facts *facts)
     *facts = (struct workload_facts){0};
 }
 
-static bool facts_same_text(const char *left, const char *right)
+static bool facts_use_gpu(const struct workload_facts *facts)
 {
-    return left == right || (left && right && strcmp(left, right) == 0);
+    for (int i = 0; i < facts->main_count; i++)
+        for (int side = 0; side < PLAN_SIDES; side++)
+            if (facts->main[i].sides[side].value[METRIC_PEAK_GPU_MEMORY] > 0)
+                return true;
+    return false;
 }
 
-const struct plan_workload *workload_facts_single(const struct plan *plan,
-                                                  const struct plan_workload *workload)
+enum metric_id workload_facts_quantity(const struct workload_facts *facts, enum metric_id metric)
 {
-    if (!workload || !workload->model || workload->ranks < 2)
-        return NULL;
-    for (int i = 0; i < plan->workload_count; i++) {
-        const struct plan_workload *other = &plan->workloads[i];
-        if (other->ranks == 1 && other->mode == workload->mode &&
-            facts_same_text(other->model, workload->model) &&
-            facts_same_text(other->size, workload->size) && facts_same_text(other->variant, workload->variant) && other->threads == workload->threads)
-            return other;
-    }
-    return NULL;
+    const struct workload_facts *other = facts->against[metric];
+    if (metric == METRIC_SCALING_EFFICIENCY)
+        return METRIC_THROUGHPUT;
+    if (metric != METRIC_MEMORY_SAVED)
+        return metric;
+    return facts_use_gpu(facts) || (other && facts_use_gpu(other)) ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY;
 }
 
-void workload_facts_scale(struct workload_facts *facts, const struct workload_facts *single)
+static void facts_relate_side(struct measure_launch *launch, const struct measure_launch *other, enum metric_id metric,
+                              enum metric_id of, double ranks)
 {
-    for (int i = 0; i < facts->main_count && i < single->main_count; i++) {
-        struct measure_pair *pair = &facts->main[i];
-        const struct measure_pair *other = &single->main[i];
-        for (int side = 0; side < PLAN_SIDES; side++) {
-            double value =
-                pair->sides[side].value[METRIC_THROUGHPUT] /
-                ((double)facts->plan->ranks * other->sides[side].value[METRIC_THROUGHPUT]);
-            pair->sides[side].value[METRIC_SCALING_EFFICIENCY] = value;
-            pair->sides[side].reason[METRIC_SCALING_EFFICIENCY] =
-                isnan(value) ? MEASURE_NO_SAMPLES : MEASURE_OK;
-        }
-        pair->log_ratio[METRIC_SCALING_EFFICIENCY] =
-            pair->log_ratio[METRIC_THROUGHPUT] - other->log_ratio[METRIC_THROUGHPUT];
+    double quotient = other->value[of] > 0 ? launch->value[of] / other->value[of] : NAN;
+    enum measure_reason reason = isnan(launch->value[of]) ? launch->reason[of] : other->reason[of];
+    launch->value[metric] = metric == METRIC_MEMORY_SAVED ? 1 - quotient : quotient / ranks;
+    launch->reason[metric] = !isnan(quotient) ? MEASURE_OK : reason != MEASURE_OK ? reason : MEASURE_NOT_RECORDED;
+}
+
+// The ratio is that of the quotients. What compiling saves may be nothing, or less, and has no logarithm; what it leaves has one.
+static void facts_relate_pairs(struct measure_pair *pairs, const struct measure_pair *others, int count, enum metric_id metric,
+                               enum metric_id of, double ranks)
+{
+    for (int i = 0; i < count; i++) {
+        double ratio = pairs[i].log_ratio[of] - others[i].log_ratio[of];
+        for (int side = 0; side < PLAN_SIDES; side++)
+            facts_relate_side(&pairs[i].sides[side], &others[i].sides[side], metric, of, ranks);
+        pairs[i].log_ratio[metric] = metric == METRIC_MEMORY_SAVED ? -ratio : ratio;
     }
+}
+
+void workload_facts_relate(struct workload_facts *facts, const struct workload_facts *other, enum metric_id metric)
+{
+    facts->against[metric] = other;
+    enum metric_id of = workload_facts_quantity(facts, metric);
+    double ranks = (double)facts->plan->ranks;
+    int main = facts->main_count < other->main_count ? facts->main_count : other->main_count;
+    int confirm = facts->confirm_count < other->confirm_count ? facts->confirm_count : other->confirm_count;
+    facts_relate_pairs(facts->main, other->main, main, metric, of, ranks);
+    facts_relate_pairs(facts->confirm, other->confirm, confirm, metric, of, ranks);
 }
 
 enum plan_mode workload_facts_mode(const struct workload_facts *facts)

@@ -20,6 +20,9 @@ struct workload_facts {
     bool has_steps;    // a launch of either side made step calls, and its pair was not cut into slices
     bool calls_steps;  // a launch of either side made step calls in a pair that counts, cut or not
     bool has_arrivals; // a launch of either side had scheduled arrivals
+    // By metric that holds two workloads of one side against each other: the other one, of the same run. NULL: none.
+    const struct workload_facts *against[METRIC_COUNT];
+    bool serves; // another workload of the run is held against this one
     // The machine took more from one side than chance allows: then it is the side's own doing, and
     // is left in. -1: no.
     int machine_side;
@@ -34,12 +37,12 @@ int workload_facts_load(struct store *store, const struct plan *plan, int64_t wo
                         struct error *err);
 void workload_facts_clear(struct workload_facts *facts);
 
-// scaling_efficiency of `facts` from the workload of the same model with one rank: the k-th valid
-// pair of the one against the k-th of the other.
-void workload_facts_scale(struct workload_facts *facts, const struct workload_facts *single);
-// The workload of the plan that `workload` is compared with for that; NULL: none.
-const struct plan_workload *workload_facts_single(const struct plan *plan,
-                                                  const struct plan_workload *workload);
+// A metric that holds `facts` against another workload of the same side (plan_workload_against): scaling_efficiency, memory_saved. The
+// k-th valid pair of the one against the k-th of the other, main and fresh ones. Keeps a pointer to `other`.
+void workload_facts_relate(struct workload_facts *facts, const struct workload_facts *other, enum metric_id metric);
+// What such a metric is the quotient of: throughput; peak_gpu_memory where a launch of either workload tells of some, else peak_memory.
+// Of any other metric itself.
+enum metric_id workload_facts_quantity(const struct workload_facts *facts, enum metric_id metric);
 
 // The mode by whose defaults the metrics are gated: an inference workload without scheduled
 // arrivals (closed loop) is judged like training, on its steps.

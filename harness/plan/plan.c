@@ -162,6 +162,8 @@ void plan_complete_metrics(struct plan_gate *gate)
 
 void plan_set_metric_defaults(struct plan_gate *gate)
 {
+    static const struct plan_floor floors[] = {{2, 0.85}, {4, 0.80}};
+    struct plan_metric *scaling = &gate->metrics[METRIC_SCALING_EFFICIENCY];
     for (int id = 0; id < METRIC_COUNT; id++) {
         struct plan_metric *metric = &gate->metrics[id];
         metric->margin = metric_infos[id].margin_default;
@@ -169,6 +171,8 @@ void plan_set_metric_defaults(struct plan_gate *gate)
                           plan_metric_gated(gate, PLAN_MODE_INFER, true, (enum metric_id)id) ||
                           plan_metric_gated(gate, PLAN_MODE_COMMAND, false, (enum metric_id)id);
     }
+    memcpy(scaling->floors, floors, sizeof floors);
+    scaling->floor_count = sizeof floors / sizeof *floors;
 }
 
 static void plan_gate_init(struct plan_gate *gate)

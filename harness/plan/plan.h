@@ -33,7 +33,7 @@ enum plan_traced_gpu { PLAN_TRACED_GPU_KERNELS, PLAN_TRACED_GPU_NODES, PLAN_TRAC
 enum plan_engine { // of container images; AUTO: the first that has the image, else the first that works
     PLAN_ENGINE_AUTO, PLAN_ENGINE_PODMAN, PLAN_ENGINE_DOCKER, PLAN_ENGINE_APPTAINER, PLAN_ENGINE_COUNT
 };
-enum { PLAN_LOOKS_MAX = 16, PLAN_SIDES = 2 };
+enum { PLAN_LOOKS_MAX = 16, PLAN_SIDES = 2, PLAN_FLOORS_MAX = 8 };
 
 struct plan_env {
     char *name, *value;
@@ -89,10 +89,19 @@ struct plan_schedule {
     uint64_t voids_max;    // pairs that may be repeated, per workload
 };
 
+// The least share of perfect scaling that the candidate must have with so many ranks.
+struct plan_floor {
+    uint64_t ranks;
+    double least;
+};
+
 struct plan_metric {
     bool present;  // named in the plan, or gated by default
     bool observe;  // never gates
     double margin; // fraction
+    struct plan_floor floors[PLAN_FLOORS_MAX]; // of scaling_efficiency
+    int floor_count;
+    bool floors_given; // in the file, not by default: a workload must have each of them
 };
 
 struct plan_gate {
@@ -146,6 +155,14 @@ bool plan_workload_says_steps(const struct plan_workload *workload);
 // let off by the gate: only it has seen the launches.
 bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool has_steps,
                        enum metric_id metric);
+// Is this a metric that holds such a workload against another one of the same side: of several ranks against one, of a compiled one
+// against an eager one?
+bool plan_workload_relates(const struct plan_workload *workload, enum metric_id metric);
+// That other workload, which differs only in its name and in ranks: 1 or variant: eager. NULL: there is none, or none is asked for.
+const struct plan_workload *plan_workload_against(const struct plan *plan, const struct plan_workload *workload,
+                                                  enum metric_id metric);
+// The floor of scaling_efficiency with so many ranks; NAN: none.
+double plan_floor_of(const struct plan_gate *gate, uint64_t ranks);
 // A metric by which a candidate is seen whose work takes longer: steps, requests, samples or the whole.
 bool plan_metric_is_time(enum metric_id metric);
 // Why no such metric is judged, in words: "gate.metrics names peak_memory only". NULL: one is. The caller frees.

@@ -345,20 +345,26 @@ static int check_cpus(const struct check *check)
 // --- metrics
 // ----------------------------------------------------------------------------------------
 
-// Throughput over ranks times that of the same workload with one rank: both must be in the plan.
-static bool check_scales(const struct plan *plan)
+// A metric that holds two workloads against each other: are both in the plan? ranks 0: of any number.
+static bool check_has_against(const struct plan *plan, enum metric_id metric, uint64_t ranks)
 {
-    for (int i = 0; i < plan->workload_count; i++) {
-        const struct plan_workload *many = &plan->workloads[i];
-        for (int k = 0; k < plan->workload_count && many->ranks > 1; k++) {
-            const struct plan_workload *one = &plan->workloads[k];
-            bool same_model = many->model && one->model && strcmp(many->model, one->model) == 0;
-            if (one->ranks == 1 && one->mode == many->mode &&
-                (same_model || (many->command && one->command)))
-                return true;
-        }
-    }
+    for (int i = 0; i < plan->workload_count; i++)
+        if ((!ranks || plan->workloads[i].ranks == ranks) && plan_workload_against(plan, &plan->workloads[i], metric))
+            return true;
     return false;
+}
+
+static int check_floors(const struct check *check)
+{
+    const struct plan_metric *metric = &check->plan->gate.metrics[METRIC_SCALING_EFFICIENCY];
+    for (int i = 0; i < metric->floor_count && metric->floors_given; i++) {
+        unsigned long long ranks = metric->floors[i].ranks;
+        if (!check_has_against(check->plan, METRIC_SCALING_EFFICIENCY, ranks))
+            return check_fail(check, xasprintf("gate.metrics.scaling_efficiency.floors.%llu?", ranks),
+                              "there is a floor of %llu ranks, and no workload of this plan has so many and a second one that differs "
+                              "only in name and ranks: 1", ranks);
+    }
+    return 0;
 }
 
 static bool check_has_requests(const struct plan *plan)
@@ -379,8 +385,10 @@ static int check_metrics(const struct check *check)
             continue;
         if ((id == METRIC_LATENCY_P50 || id == METRIC_LATENCY_P99) && !check_has_requests(plan))
             needs = "mode: infer";
-        if (id == METRIC_SCALING_EFFICIENCY && !check_scales(plan))
+        if (id == METRIC_SCALING_EFFICIENCY && !check_has_against(plan, METRIC_SCALING_EFFICIENCY, 0))
             needs = "ranks above 1, and a second one that differs only in name and ranks: 1";
+        if (id == METRIC_MEMORY_SAVED && !check_has_against(plan, METRIC_MEMORY_SAVED, 0))
+            needs = "variant: compile, and a second one that differs only in name and variant: eager";
         if (needs)
             return check_fail(check, xasprintf("gate.metrics.%s?", name),
                               "no workload of this plan can measure '%s': it needs one with %s",
@@ -397,7 +405,7 @@ static int check_metrics(const struct check *check)
                               workload->name, (unsigned long long)workload->steps,
                               PLAN_P99_REQUESTS_MIN);
     }
-    return 0;
+    return check_floors(check);
 }
 
 int plan_check_gate(const struct plan_gate *gate, struct yaml_file *file, const char *prefix,

@@ -14,7 +14,7 @@
 #include "common/units.h"
 #include "harness/plan/plan_internal.h"
 
-enum { PLAN_PAIRS_MAX = 1000 };
+enum { PLAN_PAIRS_MAX = 1000, PLAN_FLOOR_RANKS_MAX = 1024 };
 
 // --- env ----------------------------------------------------------------------------------------
 
@@ -208,20 +208,110 @@ const struct field_custom plan_looks_custom = {"list of numbers", plan_looks_bin
 // --- metrics
 // --------------------------------------------------------------------------------------
 
+static int plan_floor_bind(struct schema *schema, const struct yaml_entry *entry, struct plan_metric *metric)
+{
+    struct plan_floor floor = {0};
+    struct error why = {0};
+    char buf[80];
+    const char *text = (const char *)entry->value->data.scalar.value;
+    if (unit_parse_uint(entry->key, 2, PLAN_FLOOR_RANKS_MAX, &floor.ranks, &why))
+        return yaml_file_error(schema->file, entry->key_node, schema->err, "'floors' has numbers of ranks as keys: %s", why.text);
+    for (int i = 0; i < metric->floor_count; i++)
+        if (metric->floors[i].ranks == floor.ranks)
+            return yaml_file_error(schema->file, entry->key_node, schema->err, "'floors' has two of %llu ranks",
+                                   (unsigned long long)floor.ranks);
+    if (metric->floor_count == PLAN_FLOORS_MAX)
+        return yaml_file_error(schema->file, entry->key_node, schema->err, "'floors' has more than %d entries", PLAN_FLOORS_MAX);
+    if (entry->value->type != YAML_SCALAR_NODE)
+        return yaml_file_error(schema->file, entry->value, schema->err, "a floor is a share such as 85%%, not %s",
+                               yaml_node_words(entry->value, buf, sizeof buf));
+    if (unit_parse_fraction(text, &floor.least, &why))
+        return yaml_file_error(schema->file, entry->value, schema->err, "'floors': %s", why.text);
+    if (!(floor.least > 0 && floor.least <= 1))
+        return yaml_file_error(schema->file, entry->value, schema->err, "'floors': '%s' is out of range; accepted: above 0%% to 100%%", text);
+    metric->floors[metric->floor_count++] = floor;
+    return 0;
+}
+
+static int plan_floors_bind(struct schema *schema, yaml_node_t *node, void *target)
+{
+    struct plan_metric *metric = target;
+    struct yaml_entry *entries;
+    size_t count;
+    char buf[80];
+    if (node->type != YAML_MAPPING_NODE)
+        return yaml_file_error(schema->file, node, schema->err, "'floors' must be a map such as {2: 85%%, 4: 80%%}, not %s",
+                               yaml_node_words(node, buf, sizeof buf));
+    int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
+    if (rc)
+        return rc;
+    metric->floor_count = 0;
+    metric->floors_given = true;
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = plan_floor_bind(schema, &entries[i], metric);
+    free(entries);
+    return rc;
+}
+
+static json_t *plan_floors_to_json(const void *target)
+{
+    const struct plan_metric *metric = target;
+    json_t *list = json_array();
+    for (int i = 0; i < metric->floor_count; i++)
+        json_array_append_new(list, json_pack("{s:I, s:f}", "ranks", (json_int_t)metric->floors[i].ranks, "least", metric->floors[i].least));
+    return list;
+}
+
+static int plan_floors_from_json(const json_t *json, void *target, struct error *err)
+{
+    struct plan_metric *metric = target;
+    size_t i, count = json_array_size(json);
+    json_t *item;
+    if (!json_is_array(json) || count > PLAN_FLOORS_MAX)
+        return error_set(err, -EBADMSG, "no list of at most %d floors", PLAN_FLOORS_MAX);
+    metric->floor_count = 0;
+    json_array_foreach(json, i, item)
+    {
+        json_int_t ranks = json_integer_value(json_object_get(item, "ranks"));
+        double least = json_number_value(json_object_get(item, "least"));
+        if (ranks < 2 || !(least > 0 && least <= 1))
+            return error_set(err, -EBADMSG, "a floor is no number of ranks and a share");
+        metric->floors[metric->floor_count++] = (struct plan_floor){(uint64_t)ranks, least};
+    }
+    return 0;
+}
+
+static const struct field_custom plan_floors_custom = {"map of shares", plan_floors_bind, plan_floors_to_json, plan_floors_from_json};
+
+#define PLAN_METRIC_ROWS                                                                           \
+    {.key = "margin",                                                                              \
+     .kind = FIELD_FRACTION,                                                                       \
+     .offset = offsetof(struct plan_metric, margin),                                               \
+     .min = 0,                                                                                     \
+     .max = 1,                                                                                     \
+     .above_min = true,                                                                            \
+     .help = "how much worse the candidate may be"},                                               \
+    {                                                                                              \
+        .key = "observe", .kind = FIELD_BOOL, .offset = offsetof(struct plan_metric, observe),     \
+        .help = "measured and shown, never judged"                                                 \
+    }
+
 const struct field plan_metric_fields[] = {
-    {.key = "margin",
-     .kind = FIELD_FRACTION,
-     .offset = offsetof(struct plan_metric, margin),
-     .min = 0,
-     .max = 1,
-     .above_min = true,
-     .help = "how much worse the candidate may be"},
-    {.key = "observe",
-     .kind = FIELD_BOOL,
-     .offset = offsetof(struct plan_metric, observe),
-     .help = "measured and shown, never judged"},
+    PLAN_METRIC_ROWS,
+    {.key = "floors",
+     .kind = FIELD_CUSTOM,
+     .custom = &plan_floors_custom,
+     .help = "of `scaling_efficiency`: numbers of ranks, and the share of perfect scaling below which the candidate must not be with "
+             "so many; {}: none; default: {2: 85%, 4: 80%}"},
     {.kind = FIELD_END},
 };
+
+static const struct field plan_metric_plain_fields[] = {PLAN_METRIC_ROWS, {.kind = FIELD_END}};
+
+static const struct field *plan_fields_of_metric(int id)
+{
+    return id == METRIC_SCALING_EFFICIENCY ? plan_metric_fields : plan_metric_plain_fields;
+}
 
 static int plan_metric_id(const char *name)
 {
@@ -274,7 +364,7 @@ static int plan_metrics_bind(struct schema *schema, yaml_node_t *node, void *tar
             break;
         }
         gate->metrics[id].present = true;
-        rc = schema_bind(schema, entries[i].value, plan_metric_fields, entries[i].key,
+        rc = schema_bind(schema, entries[i].value, plan_fields_of_metric(id), entries[i].key,
                          &gate->metrics[id]);
     }
     plan_complete_metrics(gate);
@@ -289,7 +379,7 @@ static json_t *plan_metrics_to_json(const void *target)
     for (int i = 0; i < METRIC_COUNT; i++)
         if (gate->metrics[i].present)
             json_object_set_new(object, metric_infos[i].name,
-                                schema_to_json(plan_metric_fields, &gate->metrics[i]));
+                                schema_to_json(plan_fields_of_metric(i), &gate->metrics[i]));
     return object;
 }
 
@@ -306,7 +396,7 @@ static int plan_metrics_from_json(const json_t *json, void *target, struct error
         if (id < 0)
             return error_set(err, -EBADMSG, "unknown metric '%s'; a newer upgate wrote it", name);
         gate->metrics[id].present = true;
-        int rc = schema_from_json(value, plan_metric_fields, &gate->metrics[id], err);
+        int rc = schema_from_json(value, plan_fields_of_metric(id), &gate->metrics[id], err);
         if (rc)
             return rc;
     }

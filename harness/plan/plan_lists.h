@@ -9,6 +9,6 @@ extern const struct field_custom plan_env_custom;       // target: struct plan_s
 extern const struct field_custom plan_workloads_custom; // target: struct plan
 extern const struct field_custom plan_looks_custom;     // target: struct plan_schedule
 extern const struct field_custom plan_metrics_custom;   // target: struct plan_gate
-extern const struct field plan_metric_fields[];         // struct plan_metric
+extern const struct field plan_metric_fields[];         // struct plan_metric, of any metric
 
 #endif

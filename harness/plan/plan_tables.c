@@ -199,7 +199,7 @@ const struct field plan_gate_fields[] = {
     ROW("alpha", FIELD_FRACTION, alpha, .default_text = "0.01", .min = 0, .max = 0.5,
         .above_min = true, .help = "one-sided error rate of a cell, over all looks"),
     {.key = "metrics", .kind = FIELD_CUSTOM, .custom = &plan_metrics_custom,
-     .fields = plan_metric_fields, .help = "metric: {margin, observe}; default: what the mode of "
+     .fields = plan_metric_fields, .help = "metric: {margin, observe, floors}; default: what the mode of "
              "a workload is gated on, see below"},
     ROW("metrics_default", FIELD_BOOL, metrics_default, .json_only = true, .default_text = "true",
         .help = "no metrics were named"),

@@ -36,6 +36,8 @@ PLANS = [
     (HEAD + "gate: {metrics: {latency_p99: {}}}\n", "4:18",
      ["no workload of this plan can measure 'latency_p99'", "mode: infer"]),
     (HEAD + "gate: {metrics: {scaling_efficiency: {}}}\n", "4:18", ["can measure 'scaling_efficiency'"]),
+    (HEAD + "gate: {metrics: {scaling_efficiency: {floors: {2: 85}}}}\n", "4:51", ["'floors': '85' is out of range"]),
+    (HEAD + "gate: {metrics: {memory_saved: {}}}\n", "4:18", ["can measure 'memory_saved'", "variant: eager"]),
     (SIDES + "workloads: [{name: %s, model: dlrm}]\n" % ("w" * 201), "3:20", ["more than 200 bytes"]),
     (SIDES + "workloads: [{name: w, model: dlrm, steps: 0}]\n", "3:43", ["'steps': '0' is out of range; accepted: 1"]),
     (SIDES + "workloads: [{name: w, model: dlrm, ranks: 0}]\n", "3:43", ["'ranks': '0' is out of range"]),

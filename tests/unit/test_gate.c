@@ -674,20 +674,6 @@ TEST(a_command_that_takes_less_may_do_less)
     world_close(&world);
 }
 
-TEST(scaling_efficiency_compares_with_one_rank)
-{
-    open_calibrated("workloads:\n - {name: one, model: ddp, mode: train, ranks: 1}\n"
-                    " - {name: w, model: ddp, mode: train, ranks: 2}",
-                    "gate: {metrics: {scaling_efficiency: {margin: 2%}, step_time: {margin: 2%}}}");
-    world_pairs(&world, 10, (struct world_pair){.workload = 1});
-    world_pairs(&world, 10, (struct world_pair){.workload = 2, .ranks = 2, .ratio = 1.08});
-    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
-    CHECK_DBL(world_number(&world, CELL("median_a", "scaling_efficiency")), 1, 0.02);
-    CHECK_DBL(world_number(&world, CELL("ratio", "scaling_efficiency")), 1 / 1.08, 0.01);
-    CHECK_STR(world_text(&world, CELL("verdict", "scaling_efficiency")), "fail");
-    world_close(&world);
-}
-
 // As many graphs as it takes to compile a model are one; each later one is a recompile. A side that compiles nothing at all has lost what
 // the other one has.
 TEST(recompiles_are_gated)

@@ -295,6 +295,38 @@ TEST(native_and_distributed_models)
     plan_free(plan);
 }
 
+TEST(metrics_of_two_workloads)
+{
+    struct plan *plan = load("baseline: {python: a}\ncandidate: {python: b}\n"
+                             "workloads: [{name: two, command: [x, \"{ranks}\"], ranks: 2}, {name: one, command: [x, \"{ranks}\"]}]\n"
+                             "gate: {metrics: {scaling_efficiency: {}}}\n");
+    CHECK(plan_workload_against(plan, &plan->workloads[0], METRIC_SCALING_EFFICIENCY) == &plan->workloads[1]);
+    CHECK(!plan_workload_against(plan, &plan->workloads[1], METRIC_SCALING_EFFICIENCY));
+    CHECK(!plan_workload_against(plan, &plan->workloads[0], METRIC_MEMORY_SAVED));
+    CHECK_DBL(plan_floor_of(&plan->gate, 2), 0.85, 0); // by default
+    CHECK_DBL(plan_floor_of(&plan->gate, 4), 0.80, 0);
+    CHECK(isnan(plan_floor_of(&plan->gate, 3)));
+    CHECK(!plan->gate.metrics[METRIC_SCALING_EFFICIENCY].floors_given);
+    check_round_trip(plan);
+    plan_free(plan);
+    plan = load("baseline: {python: a}\ncandidate: {python: b}\n"
+                "workloads: [{name: one, model: ddp, ranks: 1}, {name: c, model: ddp, ranks: 8, variant: compile}, {name: e, model: ddp, ranks: 8}]\n"
+                "gate: {metrics: {scaling_efficiency: {margin: 3%, floors: {8: 72.5%}}, memory_saved: {}}}\n");
+    CHECK(plan_workload_against(plan, &plan->workloads[1], METRIC_MEMORY_SAVED) == &plan->workloads[2]);
+    CHECK(plan_workload_against(plan, &plan->workloads[2], METRIC_SCALING_EFFICIENCY) == &plan->workloads[0]);
+    CHECK(!plan_workload_against(plan, &plan->workloads[1], METRIC_SCALING_EFFICIENCY)); // compiled on one rank is none
+    CHECK(!plan_workload_against(plan, &plan->workloads[2], METRIC_MEMORY_SAVED));
+    CHECK_DBL(plan_floor_of(&plan->gate, 8), 0.725, 1e-12);
+    CHECK(isnan(plan_floor_of(&plan->gate, 2)));
+    check_round_trip(plan);
+    plan_free(plan);
+    plan = load("baseline: {python: a}\ncandidate: {python: b}\nworkloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n"
+                "gate: {metrics: {scaling_efficiency: {floors: {}}}}\n");
+    CHECK(isnan(plan_floor_of(&plan->gate, 2)));
+    check_round_trip(plan);
+    plan_free(plan);
+}
+
 static int from_command(const char *a, const char *b, char **command, struct plan **ret_plan)
 {
     int count = 0;

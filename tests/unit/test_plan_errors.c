@@ -164,6 +164,32 @@ TEST(gate_and_looks)
     CHECK_ALL(cases);
 }
 
+#define SCALES SIDES "workloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n" // line 3
+#define SCALING(keys) SCALES "gate: {metrics: {scaling_efficiency: {" keys "}}}\n"
+
+TEST(metrics_of_two_workloads)
+{
+    static const struct bad cases[] = {
+        {SCALING("floors: 85%"), ":4:47: ", "'floors' must be a map such as {2: 85%, 4: 80%}, not '85%'"},
+        {SCALING("floors: {1: 85%}"), ":4:48: ", "numbers of ranks as keys: 1 is out of range; accepted: 2 to 1024"},
+        {SCALING("floors: {two: 85%}"), ":4:48: ", "numbers of ranks as keys: 'two' is not a whole number"},
+        {SCALING("floors: {2: 85}"), ":4:51: ", "'floors': '85' is out of range; accepted: above 0% to 100%"},
+        {SCALING("floors: {2: 0%}"), ":4:51: ", "out of range"},
+        {SCALING("floors: {2: [85%]}"), ":4:51: ", "a floor is a share such as 85%, not a list"},
+        {SCALING("floors: {2: 85%, 02: 80%}"), ":4:56: ", "'floors' has two of 2 ranks"},
+        {SCALING("floors: {2: 1%, 3: 1%, 4: 1%, 5: 1%, 6: 1%, 7: 1%, 8: 1%, 9: 1%, 10: 1%}"), ":4:104: ", "more than 8 entries"},
+        {SCALING("floors: {2: 85%, 4: 80%}"), ":4:56: ", "there is a floor of 4 ranks, and no workload of this plan has so many"},
+        {SCALES "gate: {metrics: {step_time: {floors: {2: 85%}}}}\n", ":4:30: ", "unknown key 'floors' of step_time"},
+        {SIDES "workloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1, size: small}]\n"
+               "gate: {metrics: {scaling_efficiency: {}}}\n", ":4:18: ", "a second one that differs only in name and ranks: 1"},
+        {SIDES "workloads: [{name: two, command: [x, a], ranks: 2}, {name: one, command: [x, b]}]\n"
+               "gate: {metrics: {scaling_efficiency: {}}}\n", ":4:18: ", "can measure 'scaling_efficiency'"},
+        {SIDES "workloads: [{name: w, model: dlrm, variant: compile}]\ngate: {metrics: {memory_saved: {}}}\n", ":4:18: ",
+         "it needs one with variant: compile, and a second one that differs only in name and variant: eager"},
+    };
+    CHECK_ALL(cases);
+}
+
 TEST(workloads)
 {
     static const struct bad cases[] = {
