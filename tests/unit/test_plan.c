@@ -327,6 +327,22 @@ TEST(metrics_of_two_workloads)
     plan_free(plan);
 }
 
+TEST(a_stored_plan_without_floors)
+{
+    struct plan *plan = load("baseline: {python: a}\ncandidate: {python: b}\nworkloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n"
+                             "gate: {metrics: {scaling_efficiency: {}}}\n"), *copy = NULL;
+    json_t *json = plan_to_json(plan), *metrics = json_object_get(json_object_get(json, "gate"), "metrics");
+    CHECK_INT(json_object_del(json_object_get(metrics, "scaling_efficiency"), "floors"), 0);
+    err = (struct error){0};
+    CHECK_INT(plan_from_json(json, &copy, &err), 0);
+    CHECK_STR(err.text, "");
+    if (copy)
+        CHECK(isnan(plan_floor_of(&copy->gate, 2)));
+    json_decref(json);
+    plan_free(copy);
+    plan_free(plan);
+}
+
 static int from_command(const char *a, const char *b, char **command, struct plan **ret_plan)
 {
     int count = 0;
