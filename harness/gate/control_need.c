@@ -192,6 +192,8 @@ static bool control_aa_need(const struct run_facts *run, const struct run_worklo
         double half = 0.5 * log1p(cell->margin);
         if (cell->verdict == CELL_FAIL || result.aa.lower > half || result.aa.upper < -half)
             return false;
+        if (cell_pairs_had(&workload->facts, cell->metric, false) < count)
+            continue; // more pairs of this workload alone have no more of it
         if (result.state == CONTROL_BIASED || result.state == CONTROL_INSENSITIVE ||
             !control_at_look(schedule, count))
             wanted = control_next_look(schedule, count,
@@ -219,7 +221,9 @@ int gate_control_need(struct store *store, int64_t workload_id, struct gate_cont
     run_facts_judge(store, &run);
     const struct run_workload *workload = control_workload(&run, workload_id);
     struct gate_control control = {.need = {"control", 0, 0}};
-    bool wanted = workload && workload->health.state == HEALTH_OK && workload->facts.main_count;
+    // One that others are only held against has nothing that a control could be of.
+    bool wanted = workload && workload->health.state == HEALTH_OK && workload->facts.main_count &&
+                  cells_count_gated(&workload->facts, &run.gate);
     if (wanted && run.aa) {
         wanted = control_aa_need(&run, workload, &control) && !control.need.pairs_wanted;
     } else if (wanted) {

@@ -24,8 +24,8 @@ static const char *phrase_word(enum metric_id metric, int more)
         return more ? "longer a run with its warm-up" : "shorter a run with its warm-up";
     case METRIC_SCALING_EFFICIENCY:
         return more ? "better scaling" : "worse scaling";
-    case METRIC_MEMORY_SAVED: // its ratio is that of what is left, so that these are shares of what eager takes
-        return more ? "less memory beside eager" : "more memory beside eager";
+    case METRIC_MEMORY_SAVED:
+        return more ? "more memory beside eager" : "less memory beside eager";
     case METRIC_RECOMPILES:
         return more ? "more graphs compiled" : "fewer graphs compiled";
     default:
@@ -40,9 +40,17 @@ char *phrase_fraction(char *buf, size_t size, double fraction)
     return buf;
 }
 
+char *phrase_floor(char *buf, size_t size, double fraction)
+{
+    snprintf(buf, size, "%.6g %%", 100 * fraction);
+    return buf;
+}
+
 char *phrase_ratio(char *buf, size_t size, enum metric_id metric, double ratio)
 {
     char amount[32];
+    if (metric == METRIC_MEMORY_SAVED) // upside down, what compiling leaves of eager's memory: its margin is of that
+        ratio = 1 / ratio;
     if (isnan(ratio))
         snprintf(buf, size, "not known");
     else if (fabs(ratio - 1) < 5e-5)

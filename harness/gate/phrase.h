@@ -19,5 +19,7 @@ char *phrase_interval(char *buf, size_t size, double ratio, double lower, double
 char *phrase_change(char *buf, size_t size, const struct interval *interval);
 // "2 %", "0.5 %".
 char *phrase_fraction(char *buf, size_t size, double fraction);
+// "85 %", "99.5 %": a floor, of which a rounded number would be another one.
+char *phrase_floor(char *buf, size_t size, double fraction);
 
 #endif
