@@ -77,12 +77,15 @@ static void floor_exhausted(struct cell *cell, const struct looks_rule *rule, co
 {
     double sd = power_sd_of_interval(&result->interval, result->pairs, result->alpha);
     long pairs = power_pairs_needed(sd, result->interval.estimate, rule->margin, result->alpha, POWER_DEFAULT);
-    cell->pairs_needed = pairs >= 0 && pairs <= result->pairs ? result->pairs + 1 : pairs;
+    pairs = pairs >= 0 && pairs <= result->pairs ? result->pairs + 1 : pairs;
+    // Of a margin that is open too, what settles both.
+    if (cell->verdict == CELL_PASS || (cell->pairs_needed >= 0 && (pairs < 0 || pairs > cell->pairs_needed)))
+        cell->pairs_needed = pairs;
     strbuf_add(text, " lies inside: ");
     if (pairs < 0)
         strbuf_add(text, "no number of pairs is likely to settle it");
     else
-        strbuf_add(text, "some %ld pairs would settle it", cell->pairs_needed);
+        strbuf_add(text, "some %ld pairs would settle it", pairs);
 }
 
 // The candidate against its floor, in words, and what it makes of the cell.
@@ -91,9 +94,9 @@ static enum cell_verdict floor_decide(const struct cell_context *context, struct
 {
     const struct looks_result *candidate = &sides[1];
     char least[32];
-    phrase_fraction(least, sizeof least, 1 / (1 + rule->margin));
+    phrase_floor(least, sizeof least, 1 / (1 + rule->margin));
     if (candidate->state == LOOKS_FAIL) {
-        strbuf_add(text, "below the floor of %s%s", least,
+        strbuf_add(text, "below the floor of %s%s%s", least, candidate->likely ? " by the estimate (fail_on: likely)" : "",
                    sides[0].state == LOOKS_FAIL ? ", and so is the baseline: it was so before" : "");
         int count;
         double *losses = floor_losses(context->facts->main, context->facts->main_count, 1, &count);
@@ -145,7 +148,8 @@ void cell_hold_floor(const struct cell_context *context, struct cell *cell)
     enum cell_verdict verdict = floor_decide(context, cell, &rule, sides, usable[1], &text);
     free(cell->reason);
     cell->reason = strbuf_take(&text);
-    cell->excess = fmax(cell->excess, fmax(sides[1].interval.estimate, sides[1].mean.estimate) - log1p(rule.margin));
+    if (!isnan(cell->excess)) // a cell that is missing says more than any number
+        cell->excess = fmax(cell->excess, fmax(sides[1].interval.estimate, sides[1].mean.estimate) - log1p(rule.margin));
     if (verdict == CELL_FAIL || (verdict == CELL_INCONCLUSIVE && cell->verdict == CELL_PASS))
         cell->verdict = verdict;
     if (verdict == CELL_FAIL && cell->look < 0)

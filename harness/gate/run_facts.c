@@ -76,7 +76,7 @@ static void run_facts_relate(struct run_facts *run, enum metric_id metric)
         for (int k = 0; other && k < run->workload_count; k++)
             if (run->workloads[k].facts.plan == other) {
                 workload_facts_relate(facts, &run->workloads[k].facts, metric);
-                run->workloads[k].facts.serves = true;
+                run->workloads[k].facts.serves |= cell_gated(facts, &run->gate, metric);
             }
     }
 }
@@ -102,6 +102,24 @@ int run_facts_load(struct store *store, const struct plan_gate *policy, enum fac
     return 0;
 }
 
+// A metric of two workloads that a policy names and no workload here can have at all: a plan would be refused.
+static void run_facts_find_lacking(struct run_facts *run)
+{
+    static const struct {
+        enum metric_id metric;
+        const char *needs;
+    } of_two[] = {{METRIC_SCALING_EFFICIENCY, "several ranks"}, {METRIC_MEMORY_SAVED, "variant compile"}};
+    for (size_t i = 0; i < sizeof of_two / sizeof *of_two; i++) {
+        const struct plan_metric *metric = &run->gate.metrics[of_two[i].metric];
+        bool judged = metric->present && !metric->observe, found = false;
+        for (int k = 0; k < run->workload_count; k++)
+            found = found || cell_applies(&run->workloads[k].facts, of_two[i].metric);
+        if (judged && !found)
+            findings_add(&run->findings, NULL, "missing", -1, FINDING_INCONCLUSIVE,
+                         "%s is to be judged, and no workload of this run has %s", metric_infos[of_two[i].metric].name, of_two[i].needs);
+    }
+}
+
 // A floor that a policy gives and nothing here can be held against: nobody may take a pass for one of it.
 static void run_facts_find_floors(struct run_facts *run)
 {
@@ -117,7 +135,7 @@ static void run_facts_find_floors(struct run_facts *run)
         if (!found)
             findings_add(&run->findings, NULL, "floor", -1, FINDING_INCONCLUSIVE,
                          "scaling_efficiency has a floor of %s with %llu ranks, and no workload of this run has so many and another one "
-                         "like it with 1 rank", phrase_fraction(least, sizeof least, metric->floors[i].least),
+                         "like it with 1 rank", phrase_floor(least, sizeof least, metric->floors[i].least),
                          (unsigned long long)metric->floors[i].ranks);
     }
 }
@@ -143,6 +161,7 @@ void run_facts_judge(struct store *store, struct run_facts *run)
                                        .ended = ended};
         workload->cell_count = cells_judge(&context, &workload->cells, &run->findings);
     }
+    run_facts_find_lacking(run);
     run_facts_find_floors(run);
 }
 

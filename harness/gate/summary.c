@@ -294,7 +294,7 @@ static void summary_add_floors(const struct run_facts *run, struct strbuf *text)
         }
         if (held)
             strbuf_add(text, " (floor with %llu ranks: %s)", (unsigned long long)metric->floors[i].ranks,
-                       phrase_fraction(least, sizeof least, metric->floors[i].least));
+                       phrase_floor(least, sizeof least, metric->floors[i].least));
     }
 }
 

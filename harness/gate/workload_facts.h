@@ -22,7 +22,7 @@ struct workload_facts {
     bool has_arrivals; // a launch of either side had scheduled arrivals
     // By metric that holds two workloads of one side against each other: the other one, of the same run. NULL: none.
     const struct workload_facts *against[METRIC_COUNT];
-    bool serves; // another workload of the run is held against this one
+    bool serves; // a gated metric of another workload of the run is held against this one
     // The machine took more from one side than chance allows: then it is the side's own doing, and
     // is left in. -1: no.
     int machine_side;

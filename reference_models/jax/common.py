@@ -87,12 +87,15 @@ def _train(args, model):
     return losses
 
 
+def _requests(args, samples):
+    if args.rate > 0:
+        return upgate.requests(args.steps, rate=args.rate, seed=args.seed, samples=samples)
+    return upgate.steps(range(args.steps), samples=samples)
+
+
 def _infer(args, model):
     state, answer = model.start(), None
-    requests = upgate.steps(range(args.steps), samples=model.samples)
-    if args.rate > 0:
-        requests = upgate.requests(args.steps, rate=args.rate, seed=args.seed, samples=model.samples)
-    for i, _ in enumerate(requests):
+    for i, _ in enumerate(_requests(args, model.samples)):
         with upgate.phase("data"):
             batch = model.batch(i)
         if answer is None:
