@@ -143,6 +143,23 @@ TEST(efficiency_without_one_rank_count_is_no_pass)
     world_close(&world);
 }
 
+TEST(a_side_that_is_skipped_is_held_against_no_floor)
+{
+    char sql[160];
+    open_calibrated(with_ranks(2), FLOOR_ALONE);
+    world_pairs(&world, 10, (struct world_pair){.workload = 1});
+    int64_t pair = world_pair(&world, (struct world_pair){.workload = 2, .ranks = 2, .state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
+    snprintf(sql, sizeof sql, "UPDATE launch SET exit_code = 77, steps = NULL, stderr_tail = 'skipped: one GPU' WHERE pair_id = %d AND side = 1",
+             (int)pair);
+    world_sql(&world, sql);
+    world_sql(&world, "UPDATE pair SET reason = 'skipped: one GPU' WHERE workload_id = 2");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "w: skipped: one GPU");
+    CHECK_STR(world_text(&world, CELL("verdict", "scaling_efficiency")), "inconclusive");
+    CHECK_STR(world_text(&world, SCALING_REASON), "skipped: one GPU");
+    world_close(&world);
+}
+
 TEST(a_floor_that_no_workload_of_the_run_has_is_no_pass)
 {
     struct plan *plan = NULL;
