@@ -11,7 +11,7 @@ import sys
 import plants
 
 VARIANTS = ("eager", "compile", "compile-reduce-overhead", "compile-max-autotune", "cuda-graphs", "torchscript", "export",
-            "aotinductor", "fx-int8", "amp-bf16", "amp-fp16")
+            "aotinductor", "aotinductor-native", "fx-int8", "amp-bf16", "amp-fp16")
 SEVERAL = ("ddp", "fsdp", "dlrm-sharded")
 NAMES_OF_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -95,6 +95,8 @@ def arguments(name, argv=None, options=()):
     args = p.parse_args(argv)
     if args.mode == "train" and args.rate > 0:
         p.error("--rate is for --mode infer; training steps do not arrive")
+    if args.variant == "aotinductor-native" and args.plant.beyond(("serveskew",)):
+        p.error("argument --plant: of --variant aotinductor-native only serveskew; the steps are a C++ program's")
     if name not in SEVERAL and args.ranks != 1:
         p.error("argument --ranks: %s has one rank; %s take more" % (name, ", ".join(SEVERAL)))
     args.name, args.fail = name, p.error

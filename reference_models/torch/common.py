@@ -236,15 +236,28 @@ def _finite(value):
     return value if value is not None and math.isfinite(value) else None
 
 
+def _line(args, work, losses, setup_ns):
+    """The JSON line of a run but for how long its steps took."""
+    return {"model": args.name, "mode": args.mode, "framework": "torch " + torch.__version__,
+            "device": args.device, "dtype": args.dtype, "variant": args.variant, "size": args.size, "ranks": args.ranks,
+            "threads": args.threads, "seed": args.seed, "steps": args.steps,
+            "samples": work.samples * args.steps,
+            "loss_first": _finite(losses[0]), "loss_last": _finite(losses[-1]),
+            "import_ns": IMPORT_NS, "setup_ns": setup_ns}
+
+
 def run(args, work):
     """Run the workload and print one JSON line from rank 0. Returns the exit status.
 
     work has: model, samples (of a step), batch(i), forward(batch) -> (loss, output), update(),
     answer(batch) -> output, visible(output) -> contiguous tensor for parity, unit(batch): a small
-    share of the forward pass."""
+    share of the forward pass. Where its inputs repeat it has period, the number of batches. With the variant aotinductor-native
+    the process becomes another program, and this does not return."""
     if args.plant.nostep:
         return 0
     times, setup_ns = [], time.monotonic_ns() - START_NS - IMPORT_NS
+    if args.native:
+        args.native.serve(work, _line(args, work, [None], setup_ns))
     loop = _train if args.mode == "train" else _infer
     losses = loop(args, work, _Drag(args, work, times), times) or [None]
     if args.compiles:
@@ -252,14 +265,8 @@ def run(args, work):
     if hasattr(work, "note"):
         work.note()
     if int(os.environ.get("RANK", "0")) == 0:
-        print(json.dumps(dict({
-            "model": args.name, "mode": args.mode, "framework": "torch " + torch.__version__,
-            "device": args.device, "dtype": args.dtype, "variant": args.variant, "size": args.size, "ranks": args.ranks,
-            "threads": args.threads, "seed": args.seed, "steps": args.steps,
-            "samples": work.samples * args.steps,
-            "loss_first": _finite(losses[0]), "loss_last": _finite(losses[-1]),
-            "import_ns": IMPORT_NS, "setup_ns": setup_ns, "first_step_ns": times[0],
-            "median_step_ns": sorted(times)[len(times) // 2]}, **args.extra)), flush=True)
+        print(json.dumps(dict(_line(args, work, losses, setup_ns), first_step_ns=times[0],
+                              median_step_ns=sorted(times)[len(times) // 2], **args.extra)), flush=True)
     return 0
 
 

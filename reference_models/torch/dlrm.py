@@ -78,7 +78,7 @@ class Work:
         self._args, self._data = args, Data(args, size, rank)
         if common.pins(args):
             self._data.pin()
-        self.samples = len(self._data.batches[0][2])
+        self.samples, self.period = len(self._data.batches[0][2]), len(self._data.batches)
         self._run = common.variant(args, self.model, [self.batch(i)[:2] for i in range(CALIBRATION_BATCHES)],
                                    functools.partial(dynamic, len(size["tables"])), LACKS)
         common.quiet_sparse()

@@ -119,7 +119,7 @@ class Work:
         size = SIZES[args.size]
         self.model = common.prepare(args, Hstu(size))
         self._args, self._data = args, Data(args, size)
-        self.samples = self._data.batch * self._data.targets
+        self.samples, self.period = self._data.batch * self._data.targets, size["pool"]
         variants.outside_of_graphs(args, self.model.items)
         self._run = common.variant(args, self.model, [self.batch(i)[:3] for i in range(CALIBRATION_BATCHES)], lacks=LACKS)
         if args.mode == "train":

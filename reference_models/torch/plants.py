@@ -146,6 +146,10 @@ class Plants:
         else:
             raise ValueError("nothing of this name can be planted")
 
+    def beyond(self, flags):
+        """Is anything planted but these flags?"""
+        return dict(vars(self), flags=self.flags - set(flags)) != vars(Plants())
+
     def strike(self, step, steps, poison, phase):
         """Inside a step: what happens once, or adds up. poison() puts NaN into the model."""
         if self.leak_bytes:

@@ -18,7 +18,7 @@ import torch
 import upgate
 
 SKIPPED_STATUS = 77
-SERVING = ("export", "aotinductor", "fx-int8")  # of inference only
+SERVING = ("export", "aotinductor", "aotinductor-native", "fx-int8")  # of inference only
 COMPILE_MODES = {"compile": "default", "compile-reduce-overhead": "reduce-overhead", "compile-max-autotune": "max-autotune"}
 ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")  # of quantised operators, the first one there
 SCRIPT_CALLS = 16   # a profiling executor has optimised by then
@@ -82,16 +82,22 @@ def lack(args, work_lacks):
         reason = "" if args.device == "cuda" else "CUDA graphs need a CUDA device"
     elif variant == "export":
         reason = "" if hasattr(torch, "export") else "%s has no torch.export" % _name()
-    elif variant == "aotinductor":
-        import importlib
-        inductor = hasattr(torch, "compile") and importlib.import_module("torch._inductor")
-        reason = ("" if hasattr(inductor, "aoti_compile_and_package") else "%s has no packages of AOTInductor" % _name())
-        reason = reason or _lack_of_compiler(args, "AOTInductor")
+    elif variant in ("aotinductor", "aotinductor-native"):
+        reason = _lack_of_packages() or _lack_of_compiler(args, "AOTInductor")
+        if variant == "aotinductor-native" and not reason:
+            import aoti_native
+            reason = aoti_native.lack(args.name)
     elif variant == "fx-int8":
         reason = "int8 of fx runs on CPUs" if args.device != "cpu" else _lack_of_int8()
     else:
         reason = ""
     return reason or work_lacks.get((variant, args.mode), "") or work_lacks.get(variant, "")
+
+
+def _lack_of_packages():
+    import importlib
+    inductor = hasattr(torch, "compile") and importlib.import_module("torch._inductor")
+    return "" if hasattr(inductor, "aoti_compile_and_package") else "%s has no packages of AOTInductor" % _name()
 
 
 def _lack_of_int8():
@@ -217,15 +223,29 @@ def _exported(model, example, dynamic):
         return torch.export.export(model, tuple(example), dynamic_shapes=dynamic(torch.export.Dim) if dynamic else None)
 
 
-def _aotinductor(args, model, example, dynamic):
+def _package(model, example, dynamic, path):
+    from torch import _inductor
+    return _inductor.aoti_compile_and_package(_exported(model, example, dynamic), package_path=path)
+
+
+def _aotinductor(model, example, dynamic):
     from torch import _inductor
     directory = tempfile.mkdtemp(prefix="upgate_aoti_")
     try:
-        package = _inductor.aoti_compile_and_package(_exported(model, example, dynamic),
-                                                     package_path=os.path.join(directory, "model.pt2"))
-        return _inductor.aoti_load_package(package)
+        return _inductor.aoti_load_package(_package(model, example, dynamic, os.path.join(directory, "model.pt2")))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _aotinductor_native(args, model, example, dynamic, scores):
+    """Its program holds the scores, serves the requests and says how long what took."""
+    import aoti_native
+    try:
+        native = aoti_native.Native(args, serve_limit(args))
+    except OSError as error:
+        skip("aotinductor-native cannot use its directory: %s" % error)
+    native.compile(lambda path: _package(model, example, dynamic, path), scores)
+    return native
 
 
 def _quantised(model, examples):
@@ -281,7 +301,7 @@ def _make(args, model, examples, dynamic):
     if variant == "export":
         return _exported(model, examples[0], dynamic).module()
     if variant == "aotinductor":
-        return _aotinductor(args, model, examples[0], dynamic)
+        return _aotinductor(model, examples[0], dynamic)
     if variant == "fx-int8":
         return _quantised(model, examples)
     return _autocast(args, model)
@@ -321,7 +341,7 @@ def check(args):
 def prepare(args, model, examples, dynamic=None, lacks=None):
     """What is called in place of the model. examples: batches as the model takes them, the first of them for what is traced;
     dynamic: for export, what of them changes from batch to batch, as a function of torch.export.Dim."""
-    args.compiles, args.scaler = None, None
+    args.compiles, args.scaler, args.native = None, None, None
     if args.variant == "eager" or args.dtype == "float64":
         return model
     reason = lack(args, lacks or {})
@@ -336,6 +356,9 @@ def prepare(args, model, examples, dynamic=None, lacks=None):
         warnings.simplefilter("ignore")  # of deprecation, by the hundred
         if args.variant in COMPILE_MODES:
             args.compiles = Compiles()
+        if args.variant == "aotinductor-native":
+            args.native = _aotinductor_native(args, model, examples[0], dynamic, scores)
+            return args.native
         call = _make(args, model, examples, dynamic)
     if args.variant == "amp-fp16" and args.device == "cuda" and args.mode == "train":
         args.scaler = torch.cuda.amp.GradScaler(init_scale=FIRST_SCALE)

@@ -90,7 +90,7 @@ class Work:
         self._layout = torch.channels_last if "channelslast" in args.plant.flags else torch.contiguous_format
         self.model.to(memory_format=self._layout)
         self._args, self._data = args, Data(args, size)
-        self.samples = size["batch"]
+        self.samples, self.period = size["batch"], size["pool"]
         if args.mode == "infer":
             self._take_statistics()
         self._run = common.variant(args, self.model, [self.batch(i)[:1] for i in range(len(self._data.batches))])
