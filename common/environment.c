@@ -14,7 +14,8 @@ static const struct {
                          "what is said on stderr: error, warn, info or debug (default: "
                          "info); -q and -v override it"},
     [ENVIRONMENT_STATE_DIR] = {"UPGATE_STATE_DIR",
-                               "where this host's certificates are kept (default: "
+                               "where this host's certificates are kept, and what the variant "
+                               "aotinductor-native makes (default: "
                                "$XDG_STATE_HOME/upgate, else ~/.local/state/upgate)"},
     [ENVIRONMENT_STEPS] = {"UPGATE_STEPS", "set by upgate for workloads: the shared memory of the "
                                            "step protocol; without it every step call is a no-op"},

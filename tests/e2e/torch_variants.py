@@ -28,7 +28,8 @@ PATHS = [("dlrm", "train", "torchscript"), ("transformer", "train", "torchscript
          ("hstu", "infer", "amp-fp16"), ("dlrm", "infer", "export"), ("vision", "infer", "export"), ("dlrm-cached", "infer", "torchscript")]
 SKIPS = [("dlrm", "train", "cuda-graphs", "CUDA graphs need a CUDA device"), ("vision", "train", "export", "export is of inference"),
          ("vision", "train", "compile-reduce-overhead", "on the CPU|has no torch.compile"),
-         ("transformer-decode", "infer", "torchscript", "not a path here")]
+         ("transformer-decode", "infer", "torchscript", "not a path here"), ("vision", "train", "aotinductor-native", "is of inference"),
+         ("dlrm-cached", "infer", "aotinductor-native", "has no packages of AOTInductor|serves dlrm, hstu, transformer, vision|C++ compiler")]
 failures = []
 
 
