@@ -3,8 +3,8 @@
 """The variant aotinductor-native: a package of AOTInductor, served by a C++ program through the side's own libtorch.
 
 A launch marks its requests as one process without Python, gives the answers of the eager run, and leaves nothing; another process that wants the
-program at the same moment makes no second one. The program by itself: scores that are off, files that are damaged, a directory that is not of a launch.
-What a side lacks is said. Most of its CPU time, less than a minute, is the C++ compiler's. Exits 77 when no interpreter has torch 2.6 or later, or
+program at the same moment makes no second one. The program by itself: scores that are off, files that are damaged, a directory that is not of
+a launch. What a side lacks is said. Most of its CPU time is the C++ compiler's. Exits 77 when no interpreter has torch 2.6 or later, or
 there is no compiler.
 """
 import fcntl
@@ -97,7 +97,8 @@ class Launch:
         self._paths = {end: os.path.join(directory, name + end) for end in (".out", ".err", ".host", ".pid")}
         command = [python, MODEL] + WORDS + words
         if recorded:  # two writers on one pipe would cut each other's lines
-            command = [HOST, "0", "0", "sh", "-c", 'echo $$ >"$0"; out=$1; shift; exec "$@" >"$out"', self._paths[".pid"], self._paths[".out"]] + command
+            shell = 'echo $$ >"$0"; out=$1; shift; exec "$@" >"$out"'
+            command = [HOST, "0", "0", "sh", "-c", shell, self._paths[".pid"], self._paths[".out"]] + command
         with open(self._paths[".host" if recorded else ".out"], "w") as out, open(self._paths[".err"], "w") as err:
             self._process = subprocess.Popen(command, env=environment, stdout=out, stderr=err)
 
@@ -160,8 +161,8 @@ def check_good(good, eager, path, maps):
     check("/launches/torchinductor_" in maps, "the package is unpacked below the state directory")
     check(not good.recorded, "Python marks nothing: %s" % good.recorded[:3])
     steps = of(good.lines, "step")
-    check([step["step"] for step in steps] == list(range(STEPS)) and {step["slot"] for step in steps} == {0} and all(step["sched_ns"] for step in steps)
-          and {step["value"] for step in steps} == {4.0}, "%d requests of one process, as they were scheduled: %s" % (STEPS, steps[:2]))
+    check([step["step"] for step in steps] == list(range(STEPS)) and {step["slot"] for step in steps} == {0}
+          and all(step["sched_ns"] for step in steps) and {step["value"] for step in steps} == {4.0}, "%d requests of one process, as they were scheduled: %s" % (STEPS, steps[:2]))
     check({line["name"] for line in of(good.lines, "phase")} == {"data", "forward"}, "the phases of a request")
     notes = {line["name"]: line["value"] for line in of(good.lines, "note")}
     check(0 <= notes.get("serve_error_ppb", -1) < 1e5 and notes.get("compile_time_ns", 0) > 1e8, "the notes: %s" % notes)
@@ -218,7 +219,8 @@ def check_program(path, launch):
 
 def check_bad_input(python, shim, directory):
     planted = Launch(python, shim, directory, "planted", NATIVE + ["--plant", "serveskew,slow:5%"]).wait()
-    check(planted.status == 2 and planted.stderr.count("\n") == 1 and "only serveskew" in planted.stderr, "a plant that is not served: %s" % planted.stderr)
+    check(planted.status == 2 and planted.stderr.count("\n") == 1 and "only serveskew" in planted.stderr,
+          "a plant that is not served: %s" % planted.stderr)
     done = python_text(python, shim, directory, LACKS).communicate(timeout=LIMIT_S)
     check(done[0] == "lacks are said\n", "what a side may lack: %s" % done[1][-1500:])
 
@@ -250,7 +252,8 @@ def test(python, shim, directory):
     if eager.status == 0 and good.lines:
         check_good(good, eager, path, maps)
     lines = said[0].splitlines() or [""]
-    check(lines[0].endswith("/aotinductor-native") and (not path or lines[0] == path), "both have one program: %s, %s, %s" % (said[0], path, said[1][-1500:]))
+    check(lines[0].endswith("/aotinductor-native") and (not path or lines[0] == path),
+          "both have one program: %s, %s, %s" % (said[0], path, said[1][-1500:]))
     # The one beside has no atexit: it stands for a launch that was killed, and is removed by whoever comes next.
     check(set(left) - {os.path.basename(lines[-1])} == {"torchinductor_alive"}, "what is left of launches: %s, %s" % (left, lines))
     with open(calls) as file:
