@@ -63,7 +63,7 @@ constexpr size_t align_bytes = 64;       // as aoti_native.py has it
 // Removes a directory that is one of ours, with whatever is in it.
 class Directory {
   public:
-    explicit Directory(const char *path) : path_(path) {}
+    explicit Directory(const char *path) : path_(std::filesystem::absolute(path).string()) {}
     Directory(const Directory &) = delete;
     Directory &operator=(const Directory &) = delete;
     ~Directory()
@@ -357,8 +357,8 @@ int main(int argc, char **argv)
         fputs("usage: aotinductor-native DIRECTORY, as the variant of this name prepares it\n", stderr);
         return 2;
     }
-    Directory directory(argv[1]);
     try {
+        Directory directory(argv[1]);
         return serve(directory);
     } catch (const std::exception &error) {
         fprintf(stderr, "aotinductor-native: %s\n", error.what());
