@@ -239,7 +239,11 @@ def _aotinductor(model, example, dynamic):
 
 def _aotinductor_native(args, model, example, dynamic, scores):
     """Its program holds the scores, serves the requests and says how long what took."""
+    from torch.utils import _pytree
+
     import aoti_native
+    # A package reads its inputs by the strides of the example, and the program has them contiguous: the transformer's are part of a longer row.
+    example = _pytree.tree_map(lambda value: value.contiguous(), example)
     try:
         native = aoti_native.Native(args, serve_limit(args))
     except OSError as error:
