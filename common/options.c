@@ -60,11 +60,16 @@ static void options_tables_make(struct options_parser *parser)
     *letter = 0;
 }
 
+const char *options_program(const struct verb *verb)
+{
+    return verb->alone ? "upgate-" : "upgate ";
+}
+
 static int options_hint(const struct options_parser *parser, const char *text)
 {
     bool question = text[strlen(text) - 1] == '?';
-    return error_set(parser->err, -EINVAL, "%s%s try `upgate %s --help`", text, question ? "" : ";",
-                     parser->verb->name);
+    return error_set(parser->err, -EINVAL, "%s%s try `%s%s --help`", text, question ? "" : ";",
+                     options_program(parser->verb), parser->verb->name);
 }
 
 #define OPTIONS_FAIL(parser, ...)                                                                  \
@@ -229,11 +234,12 @@ static int options_check_rest(const struct options_parser *parser)
     const struct options_rest *rest = parser->rest;
     if (rest->positional_count > verb->positional_max) {
         const char *extra = rest->positional[verb->positional_max];
-        return OPTIONS_FAIL(parser, "unexpected argument '%s'; usage: upgate %s", extra,
-                            verb->usage[0]);
+        return OPTIONS_FAIL(parser, "unexpected argument '%s'; usage: %s%s", extra,
+                            options_program(verb), verb->usage[0]);
     }
     if (rest->positional_count < verb->positional_min)
-        return OPTIONS_FAIL(parser, "an argument is missing; usage: upgate %s", verb->usage[0]);
+        return OPTIONS_FAIL(parser, "an argument is missing; usage: %s%s", options_program(verb),
+                            verb->usage[0]);
     return 0;
 }
 

@@ -37,6 +37,7 @@ struct option_spec {
 
 struct verb {
     const char *name;
+    bool alone; // a program of its own, upgate-NAME, and no verb of upgate
     const char *summary;              // one sentence
     const char *const *usage;         // lines after "upgate ", NULL-terminated
     const struct option_spec *options; // ends with .name = NULL
@@ -98,6 +99,9 @@ void options_print_markdown(const struct verb *verb, void *stream); // the page 
 // Of a row, for other forms of it; the caller frees. Facts: NULL when there is nothing to say.
 char *options_left(const struct option_spec *spec);  // "-o, --output FILE", "    --format table|json"
 char *options_facts(const struct option_spec *spec); // "default: 20ms; units: ns, us, ms"
+
+// What its name and its usage lines stand behind: "upgate ", or "upgate-".
+const char *options_program(const struct verb *verb);
 
 void options_apply_common(const struct options_common *common); // the level of the log
 

@@ -101,7 +101,7 @@ void options_print_help(const struct verb *verb, void *stream)
     options_print_wrapped(file, verb->summary, 0);
     fputs("\nUsage:\n", file);
     for (const char *const *line = verb->usage; *line; line++)
-        fprintf(file, "  upgate %s\n", *line);
+        fprintf(file, "  %s%s\n", options_program(verb), *line);
     const char *group = "Options";
     for (const struct option_spec *spec = verb->options; spec && spec->name; spec++) {
         if (spec->group || spec == verb->options)

@@ -5,7 +5,7 @@
 
 #include "harness/rank/merge.h"
 
-// Fills run, restart, ranks, chosen, missing, duplicates, notes of the result. -EINVAL as merge_run.
+// Of the shards in result->scan. Fills run, restart, ranks, chosen, missing, duplicates, notes of the result. -EINVAL as merge_run.
 int choose_shards(const struct merge_opts *opts, struct merge_result *result, struct error *err);
 // Nodes are known: the time in which all chosen ones recorded, and how many ranks they have. Who recorded for less than half of what
 // most did is missing instead; in a part, whose node may be an odd one, also who has half of the longest and no end in order.

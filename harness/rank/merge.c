@@ -370,7 +370,7 @@ static int merge_fill(struct store *store, const struct merge_opts *opts, struct
 }
 
 // Right behind the end of a job its recorders still write: they get a while.
-static int merge_scan(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
+int merge_scan(const struct merge_opts *opts, struct merge_result *ret, struct error *err)
 {
     enum { WAIT_NS = 200000000, WAITS_MAX = 50 };
     for (int waits = 0;; waits++) {

@@ -57,6 +57,8 @@ struct merge_result {
     int64_t steps, bytes;       // steps of the rank that made most; bytes of the shards
 };
 
+// Which shards there are, into ret->scan. Of opts dir and visitor count. Returns as scan_dir.
+int merge_scan(const struct merge_opts *opts, struct merge_result *ret, struct error *err);
 // Which shards there are, and which of them are of that run and restart: chosen, by rank. Of opts dir, run and restart count. Returns as
 // merge_run, of which it is the first half.
 int merge_find(const struct merge_opts *opts, struct merge_result *ret, struct error *err);

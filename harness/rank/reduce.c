@@ -76,21 +76,15 @@ int reduce_add_all(struct reduced *list, size_t count, struct error *err)
     return 0;
 }
 
-int reduce_shards(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err)
+int reduce_chosen(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err)
 {
-    size_t count = shards->chosen_count, reduced = 0;
-    int rc = 0;
+    size_t count = shards->chosen_count;
     struct reduce_work work = {.shards = shards, .opts = opts, .list = xcalloc(count + 1, sizeof *work.list), .why = xcalloc(count + 1, sizeof *work.why)};
     parallel_each(count, reduce_shard, &work);
-    for (size_t i = 0; i < count; i++) {
-        reduced += !work.why[i];
+    for (size_t i = 0; i < count; i++)
         for (size_t k = 0; work.why[i] && k < shards->chosen[i]->held_count; k++)
             choose_add_missing(shards, shards->chosen[i]->held[k].rank, work.why[i]);
-    }
-    if (!reduced)
-        rc = error_set(err, -EINVAL, "no shard of run '%s' can be reduced: %s", shards->run, count ? work.why[0] : "there is none");
-    if (rc == 0)
-        rc = reduce_add_all(work.list, count, err);
+    int rc = reduce_add_all(work.list, count, err);
     if (rc == 0) {
         *ret = work.list[0];
         work.list[0] = (struct reduced){0};
@@ -101,5 +95,25 @@ int reduce_shards(struct merge_result *shards, const struct reduce_opts *opts, s
     }
     free(work.list);
     free(work.why);
+    return rc;
+}
+
+int reduce_nobody(const struct merge_result *shards, struct error *err)
+{
+    const char *why = "there is none";
+    for (size_t i = 0; i < shards->missing_count && shards->chosen_count; i++)
+        if (shards->missing[i].rank == shards->chosen[0]->held[0].rank)
+            why = shards->missing[i].why;
+    return error_set(err, -EINVAL, "no shard of run '%s' can be reduced: %s", shards->run, why);
+}
+
+int reduce_shards(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err)
+{
+    struct reduced sum = {0};
+    int rc = reduce_chosen(shards, opts, &sum, err);
+    if (rc == 0 && !sum.run)
+        rc = reduce_nobody(shards, err);
+    if (rc == 0)
+        *ret = sum;
     return rc;
 }

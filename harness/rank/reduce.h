@@ -12,7 +12,12 @@ struct reduce_opts {
     bool dry_run; // only whose they are: no shard is opened
 };
 
-// Those that merge_find chose. 0: ranks may be missing, to which who cannot be reduced is added. -EINVAL: nobody can. *ret is untouched on
+// Those that were chosen: ranks may be missing, to which who cannot be reduced is added (shards->lacks has a place for each rank). ret->run is
+// NULL when nobody can. *ret is untouched on failure.
+ERROR_CHECKED int reduce_chosen(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err);
+// Nobody could: -EINVAL, with why not the first one.
+int reduce_nobody(const struct merge_result *shards, struct error *err);
+// Both, of those that merge_find chose. 0: ranks may be missing, to which who cannot be reduced is added. -EINVAL: nobody can. *ret is untouched on
 // failure.
 ERROR_CHECKED int reduce_shards(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err);
 // Adds all of them, by halves: list[0] is the sum, the others are empty.

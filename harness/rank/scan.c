@@ -285,6 +285,12 @@ static int scan_by_name(const void *left, const void *right)
     return strcmp(a->path, b->path);
 }
 
+void scan_sort(struct scan *scan)
+{
+    if (scan->count)
+        qsort(scan->shards, scan->count, sizeof *scan->shards, scan_by_name);
+}
+
 int scan_dir(const char *dir, const struct scan_visitor *visitor, struct scan *ret, struct error *err)
 {
     struct scan scan = {0};
@@ -305,8 +311,7 @@ int scan_dir(const char *dir, const struct scan_visitor *visitor, struct scan *r
     free(real);
     if (rc == 0 && !scan.count)
         rc = error_set(err, -EINVAL, "no shards in '%s': `upgate rank -o %s -- COMMAND…` in front of each worker makes them", dir, dir);
-    if (scan.count)
-        qsort(scan.shards, scan.count, sizeof *scan.shards, scan_by_name);
+    scan_sort(&scan);
     if (rc == 0 && visitor)
         visitor->begin(visitor->arg);
     if (rc == 0)

@@ -59,6 +59,7 @@ struct scan_visitor {
 // dir: with directories of runs in it, or that of one run. visitor: NULL ok. -EINVAL: there is no such directory, or no shard in it.
 int scan_dir(const char *dir, const struct scan_visitor *visitor, struct scan *ret, struct error *err);
 void scan_free(struct scan *scan); // {0} ok
+void scan_sort(struct scan *scan); // as scan_dir leaves it
 
 // Fills the shard's cpus: reads all of its waits and samples. 0 where it cannot be read.
 void scan_cpus(struct scan_shard *shard);

@@ -20,9 +20,6 @@
 #include "reports/render/text/json_text.h"
 #include "tracer/store/store.h"
 
-// 1,000 ranks of 200 steps are 40,000 windows, of at most 40 MB; and 200 steps have windows enough to tell a late rank from chance (LATE_BLOCKS).
-enum { MERGE_WINDOW_STEPS = 5 };
-
 struct merge_values {
     struct shard_values shards;
     bool part, reduced, window_given;
@@ -39,7 +36,7 @@ static const struct option_spec merge_options[] = {
     {NULL, 0, "reduced", OPTION_FLAG, NULL, NULL, NULL,
      "no store: at most 1,000 bytes of each rank and window of steps, and a table of ranks; takes directories of shards and files that it made",
      offsetof(struct merge_values, reduced), 0, 0, 0},
-    {NULL, 0, "window", OPTION_UINT, "N", NULL, "5", "with --reduced: steps of a window; all that are ever merged have the same",
+    {NULL, 0, "window", OPTION_UINT, "N", NULL, MERGE_WINDOW_TEXT, "with --reduced: steps of a window; all that are ever merged have the same",
      offsetof(struct merge_values, window), 1, 1000000, offsetof(struct merge_values, window_given)},
     OPTIONS_COMMON(struct merge_values, common, "RUN.db", "the store; must not exist yet; with --reduced: a reduced file, and without -o none", "run.db"),
     {.name = NULL}};

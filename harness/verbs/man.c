@@ -170,8 +170,11 @@ static void man_print_verb(const struct man_program *program, const struct verb 
     free(name);
     fputs(".SH SYNOPSIS\n.nf\n", file);
     for (const char *const *line = verb->usage; *line; line++) {
-        fputs("\\fBupgate\\fR ", file);
-        man_line(*line, file);
+        size_t bold = verb->alone ? strlen(verb->name) : 0; // its usage begins with its name
+        fputs(verb->alone ? "\\fBupgate\\-" : "\\fBupgate", file);
+        man_text(*line, bold, file);
+        fputs(verb->alone ? "\\fR" : "\\fR ", file);
+        man_line(*line + bold, file);
     }
     fputs(".fi\n", file);
     man_options(verb, file);
@@ -217,6 +220,14 @@ static void man_print(const void *context, FILE *file)
         man_print_verb(page->program, page->verb, file);
     else
         man_print_program(page->program, file);
+}
+
+int man_write_alone(const struct verb *verb, const char *directory, struct error *err)
+{
+    static const struct verb *const none[] = {NULL};
+    static const struct man_program nothing_more = {.summary = "", .exit_codes = "", .verbs = none};
+    const struct man_page page = {.program = &nothing_more, .verb = verb};
+    return page_write(xasprintf("%s/upgate-%s.1", directory, verb->name), man_print, &page, err);
 }
 
 int man_write(const struct man_program *program, const char *directory, struct error *err)

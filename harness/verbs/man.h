@@ -14,5 +14,7 @@ struct man_program {
 
 // upgate.1, and upgate-VERB.1 for each verb, into a directory that exists.
 int man_write(const struct man_program *program, const char *directory, struct error *err);
+// upgate-VERB.1 of a verb that is a program of its own.
+int man_write_alone(const struct verb *verb, const char *directory, struct error *err);
 
 #endif

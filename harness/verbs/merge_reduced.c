@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is reduced and read, written and printed (merge_reduced_print.c). Who is late is decided in reports/analyse/reduce.
+// What is reduced and read, and added; what becomes of it: merge_reduced_job.c. Who is late is decided in reports/analyse/reduce.
 #include "harness/verbs/merge_reduced.h"
 
 #include <dirent.h>
@@ -7,17 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/directory.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "harness/rank/reduce.h"
-#include "harness/verbs/merge_reduced_print.h"
-#include "reports/analyse/reduce/reduced_table.h"
-#include "reports/render/render.h"
+#include "harness/verbs/merge_reduced_job.h"
 
 struct reduced_given { // a path
     const char *path;
@@ -29,11 +25,8 @@ struct reduced_given { // a path
 struct merge_reduced {
     struct reduced_given *given;
     size_t given_count;
-    char *output;               // NULL: only printed
-    struct reduced all;
-    struct merge_rank *missing; // of the job, that is in nothing that was given
-    size_t missing_count;
-    struct map missing_of;      // by rank
+    char *output; // NULL: only printed
+    struct reduced_job job;
 };
 
 // --- what there is --------------------------------------------------------------------------------
@@ -105,12 +98,6 @@ static int reduced_find_all(const struct merge_reduced_opts *opts, struct merge_
 
 // --- where it goes --------------------------------------------------------------------------------
 
-static int reduced_is_new(const char *path, struct error *err)
-{
-    struct stat info;
-    return stat(path, &info) < 0 ? 0 : error_set(err, -EINVAL, "'%s' exists already; name another place with -o", path);
-}
-
 static void reduced_put_boot(const char ***boots, size_t *count, const char *boot)
 {
     for (size_t i = 0; i < *count; i++)
@@ -154,33 +141,11 @@ static int reduced_place_part(const struct merge_reduced_opts *opts, struct merg
     if (run[0] == '.' || strchr(run, '/')) // of somebody's file: `upgate rank` makes no such name
         return error_set(err, -EINVAL, "run '%s' is no name of a directory", run);
     work->output = xasprintf("%s/%s/%lld-%d.reduced", opts->output, run, (long long)restart, (int)first);
-    int rc = reduced_is_new(work->output, err);
+    int rc = reduced_job_place(work->output, err);
     return rc || opts->dry_run ? rc : directory_make_above(work->output, 0777, err);
 }
 
-// A file that is not there yet; nothing that appears meanwhile is replaced.
-static int reduced_write(const struct merge_reduced *work, const struct strbuf *bytes, struct error *err)
-{
-    char *partial = merge_partial(work->output);
-    int rc = render_write_bytes(partial, bytes->text, bytes->len, err);
-    if (rc == 0)
-        rc = merge_settle(partial, work->output, err);
-    unlink(partial);
-    free(partial);
-    return rc;
-}
-
 // --- all of it ------------------------------------------------------------------------------------
-
-static void reduced_miss(struct merge_reduced *work, int32_t rank, const char *why)
-{
-    uint32_t *known = map_put(&work->missing_of, (uint64_t)rank);
-    if (*known != MAP_NONE)
-        return;
-    *known = (uint32_t)work->missing_count;
-    vector_push(work->missing, work->missing_count, ((struct merge_rank){rank, xstrdup(why)}));
-}
-
 
 // Why ranks of its shards are missing is kept; that others have them is seen at the end.
 static int reduced_take(const struct merge_reduced_opts *opts, struct merge_reduced *work, struct reduced_given *given, struct error *err)
@@ -190,36 +155,11 @@ static int reduced_take(const struct merge_reduced_opts *opts, struct merge_redu
         return 0;
     const struct reduce_opts reduce = {.window_steps = opts->window_steps, .dry_run = opts->dry_run};
     int rc = reduce_shards(shards, &reduce, &given->reduced, err);
-    for (size_t i = 0; i < shards->missing_count && rc == 0; i++)
-        reduced_miss(work, shards->missing[i].rank, shards->missing[i].why);
-    for (size_t i = 0; i < shards->note_count && rc == 0; i++)
-        log_info("%s", shards->notes[i]);
+    if (rc == 0)
+        reduced_job_take(&work->job, shards);
     if (rc == 0 && opts->dry_run)
         log_info("would reduce %zu shards of run '%s', restart %lld", given->reduced.member_count, shards->run, (long long)shards->restart);
     return rc;
-}
-
-static int reduced_by_rank(const void *left, const void *right)
-{
-    const struct merge_rank *a = left, *b = right;
-    return (a->rank > b->rank) - (a->rank < b->rank);
-}
-
-static void reduced_find_missing(const struct merge_reduced_opts *opts, struct merge_reduced *work)
-{
-    size_t kept = 0;
-    for (int32_t rank = 0; rank < work->all.ranks && !opts->part; rank++)
-        if (!reduced_member(&work->all, rank))
-            reduced_miss(work, rank, "it is in nothing that was given");
-    for (size_t i = 0; i < work->missing_count; i++) {
-        if (reduced_member(&work->all, work->missing[i].rank))
-            free(work->missing[i].why);
-        else
-            work->missing[kept++] = work->missing[i];
-    }
-    work->missing_count = kept;
-    if (kept)
-        qsort(work->missing, kept, sizeof *work->missing, reduced_by_rank);
 }
 
 static int reduced_gather(const struct merge_reduced_opts *opts, struct merge_reduced *work, struct error *err)
@@ -234,56 +174,13 @@ static int reduced_gather(const struct merge_reduced_opts *opts, struct merge_re
     if (rc == 0)
         rc = reduce_add_all(list, work->given_count, err);
     if (rc == 0) {
-        work->all = list[0];
+        work->job.all = list[0];
         list[0] = (struct reduced){0};
-        reduced_find_missing(opts, work);
+        rc = reduced_job_settle(&work->job, opts->part, opts->paths[0], err);
     }
-    if (rc == 0 && !work->all.member_count)
-        rc = error_set(err, -EINVAL, "there are no ranks in '%s'", opts->paths[0]);
     for (size_t i = 0; i < work->given_count; i++)
         reduced_free(&list[i]);
     free(list);
-    return rc;
-}
-
-static int reduced_by_size(const void *left, const void *right)
-{
-    size_t a = *(const size_t *)left, b = *(const size_t *)right;
-    return (a > b) - (a < b);
-}
-
-static void reduced_measure(const struct reduced *all, struct reduced_told *told)
-{
-    size_t count = all->gist_count, *sizes = xcalloc(count + 1, sizeof *sizes);
-    for (size_t i = 0; i < count; i++)
-        sizes[i] = all->gists[i].size;
-    if (count)
-        qsort(sizes, count, sizeof *sizes, reduced_by_size);
-    told->gist_median = sizes[count / 2];
-    told->gist_most = count ? sizes[count - 1] : 0;
-    free(sizes);
-}
-
-// Written, and printed.
-static int reduced_tell(const struct merge_reduced_opts *opts, struct merge_reduced *work, struct error *err)
-{
-    struct strbuf bytes = {0};
-    struct reduced_table table = {0};
-    int rc = reduced_encode(&work->all, &bytes, err);
-    if (rc == 0 && work->output)
-        rc = reduced_write(work, &bytes, err);
-    if (rc == 0) {
-        struct reduced_told told = {.all = &work->all, .table = &table, .missing = work->missing, .missing_count = work->missing_count,
-                                    .file_bytes = bytes.len};
-        reduced_table_make(&work->all, &table);
-        reduced_measure(&work->all, &told);
-        if (opts->json)
-            rc = reduced_print_json(&told, err);
-        else
-            reduced_print(&told);
-        reduced_table_free(&table);
-    }
-    strbuf_free(&bytes);
     return rc;
 }
 
@@ -293,19 +190,15 @@ static void reduced_close(struct merge_reduced *work)
         merge_free(&work->given[i].shards);
         reduced_free(&work->given[i].reduced);
     }
-    for (size_t i = 0; i < work->missing_count; i++)
-        free(work->missing[i].why);
     free(work->given);
     free(work->output);
-    free(work->missing);
-    map_free(&work->missing_of);
-    reduced_free(&work->all);
+    reduced_job_free(&work->job);
 }
 
 int merge_reduced(const struct merge_reduced_opts *opts, enum exit_code *ret_exit, struct error *err)
 {
     struct merge_reduced work = {.output = opts->output && !opts->part ? xstrdup(opts->output) : NULL};
-    int rc = work.output ? reduced_is_new(work.output, err) : 0; // before all the work
+    int rc = work.output ? reduced_job_place(work.output, err) : 0; // before all the work
     if (rc == 0)
         rc = reduced_find_all(opts, &work, err);
     if (rc == 0 && opts->part)
@@ -313,8 +206,8 @@ int merge_reduced(const struct merge_reduced_opts *opts, enum exit_code *ret_exi
     if (rc == 0)
         rc = reduced_gather(opts, &work, err);
     if (rc == 0 && !opts->dry_run)
-        rc = reduced_tell(opts, &work, err);
-    *ret_exit = work.missing_count ? EXIT_CODE_INCONCLUSIVE : EXIT_CODE_PASS;
+        rc = reduced_job_tell(&work.job, work.output, opts->json, err);
+    *ret_exit = reduced_job_exit(&work.job);
     reduced_close(&work);
     return rc;
 }

@@ -10,6 +10,11 @@
 #include "common/error.h"
 #include "contracts/exit_code.h"
 
+// Of a window, unless somebody says otherwise: 1,000 ranks of 200 steps are 40,000 windows, of at most 40 MB; and 200 steps have windows enough
+// to tell a late rank from chance (LATE_BLOCKS).
+enum { MERGE_WINDOW_STEPS = 5 };
+#define MERGE_WINDOW_TEXT "5"
+
 struct merge_reduced_opts {
     char **paths;       // directories of shards, reduced files
     size_t count;       // not 0

@@ -207,6 +207,12 @@ TEST(refused_values)
     CHECK_CONTAINS(err.text, "an argument is missing; usage: upgate demo PLAN");
     CHECK_INT(parse(&strict, (char *[]){"demo", "-h", NULL}), 0);
     CHECK(rest.help);
+    strict.alone = true; // no verb of upgate
+    CHECK_INT(parse(&strict, (char *[]){"demo", "-v", NULL}), -EINVAL);
+    CHECK_CONTAINS(err.text, "an argument is missing; usage: upgate-demo PLAN");
+    CHECK_CONTAINS(err.text, "try `upgate-demo --help`");
+    CHECK_INT(parse(&strict, (char *[]){"demo", "one", "two", NULL}), -EINVAL);
+    CHECK_CONTAINS(err.text, "unexpected argument 'two'; usage: upgate-demo PLAN");
 }
 
 static char *printed(void (*print)(const struct verb *, void *))

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is missing of a job, its file, and what is printed of it (merge_reduced_print.c).
+#include "harness/verbs/merge_reduced_job.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/containers/vector.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "harness/verbs/merge_reduced_print.h"
+#include "reports/analyse/reduce/reduced_table.h"
+#include "reports/render/render.h"
+
+int reduced_job_place(const char *path, struct error *err)
+{
+    struct stat info;
+    return stat(path, &info) < 0 ? 0 : error_set(err, -EINVAL, "'%s' exists already; name another place with -o", path);
+}
+
+// --- who is missing -------------------------------------------------------------------------------
+
+void reduced_job_miss(struct reduced_job *job, int32_t rank, const char *why)
+{
+    uint32_t *known = map_put(&job->missing_of, (uint64_t)rank);
+    if (*known != MAP_NONE)
+        return;
+    *known = (uint32_t)job->missing_count;
+    vector_push(job->missing, job->missing_count, ((struct merge_rank){rank, xstrdup(why)}));
+}
+
+void reduced_job_take(struct reduced_job *job, const struct merge_result *shards)
+{
+    for (size_t i = 0; i < shards->missing_count; i++)
+        reduced_job_miss(job, shards->missing[i].rank, shards->missing[i].why);
+    for (size_t i = 0; i < shards->note_count; i++)
+        log_info("%s", shards->notes[i]);
+}
+
+static int reduced_by_rank(const void *left, const void *right)
+{
+    const struct merge_rank *a = left, *b = right;
+    return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+int reduced_job_settle(struct reduced_job *job, bool part, const char *where, struct error *err)
+{
+    size_t kept = 0;
+    for (int32_t rank = 0; rank < job->all.ranks && !part; rank++)
+        if (!reduced_member(&job->all, rank))
+            reduced_job_miss(job, rank, "it is in nothing that was given");
+    for (size_t i = 0; i < job->missing_count; i++) {
+        if (reduced_member(&job->all, job->missing[i].rank))
+            free(job->missing[i].why);
+        else
+            job->missing[kept++] = job->missing[i];
+    }
+    job->missing_count = kept;
+    if (kept)
+        qsort(job->missing, kept, sizeof *job->missing, reduced_by_rank);
+    return job->all.member_count ? 0 : error_set(err, -EINVAL, "there are no ranks in '%s'", where);
+}
+
+enum exit_code reduced_job_exit(const struct reduced_job *job)
+{
+    return job->missing_count ? EXIT_CODE_INCONCLUSIVE : EXIT_CODE_PASS;
+}
+
+// --- what is told ---------------------------------------------------------------------------------
+
+// A file that is not there yet; nothing that appears meanwhile is replaced.
+static int reduced_write(const char *path, const struct strbuf *bytes, struct error *err)
+{
+    char *partial = merge_partial(path);
+    int rc = render_write_bytes(partial, bytes->text, bytes->len, err);
+    if (rc == 0)
+        rc = merge_settle(partial, path, err);
+    unlink(partial);
+    free(partial);
+    return rc;
+}
+
+static int reduced_by_size(const void *left, const void *right)
+{
+    size_t a = *(const size_t *)left, b = *(const size_t *)right;
+    return (a > b) - (a < b);
+}
+
+static void reduced_measure(const struct reduced *all, struct reduced_told *told)
+{
+    size_t count = all->gist_count, *sizes = xcalloc(count + 1, sizeof *sizes);
+    for (size_t i = 0; i < count; i++)
+        sizes[i] = all->gists[i].size;
+    if (count)
+        qsort(sizes, count, sizeof *sizes, reduced_by_size);
+    told->gist_median = sizes[count / 2];
+    told->gist_most = count ? sizes[count - 1] : 0;
+    free(sizes);
+}
+
+int reduced_job_tell(const struct reduced_job *job, const char *output, bool json, struct error *err)
+{
+    struct strbuf bytes = {0};
+    struct reduced_table table = {0};
+    int rc = reduced_encode(&job->all, &bytes, err);
+    if (rc == 0 && output)
+        rc = reduced_write(output, &bytes, err);
+    if (rc == 0) {
+        struct reduced_told told = {.all = &job->all, .table = &table, .missing = job->missing, .missing_count = job->missing_count,
+                                    .file_bytes = bytes.len};
+        reduced_table_make(&job->all, &table);
+        reduced_measure(&job->all, &told);
+        if (json)
+            rc = reduced_print_json(&told, err);
+        else
+            reduced_print(&told);
+        reduced_table_free(&table);
+    }
+    strbuf_free(&bytes);
+    return rc;
+}
+
+void reduced_job_free(struct reduced_job *job)
+{
+    for (size_t i = 0; i < job->missing_count; i++)
+        free(job->missing[i].why);
+    free(job->missing);
+    map_free(&job->missing_of);
+    reduced_free(&job->all);
+}
