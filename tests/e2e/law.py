@@ -66,6 +66,7 @@ LAW = {
                                 "harness/canary/traffic", "harness/canary/sources", "harness/canary/shadow", "harness/canary/http"},
     "harness/canary/serve": COMMON | {"tracer/store"},
     "harness/verbs": None,  # the top: may include everything
+    "harness/mpi": None,  # another program, beside it
     "reference_models/native": COMMON,
     "reference_models/cuda": COMMON | {"reference_models/native", "kernels"},
     "reference_models/plants": COMMON,

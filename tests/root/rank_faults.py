@@ -531,6 +531,77 @@ def case_reduced(folder):
     assert done.returncode == 2 and "--window is of --reduced" in done.stderr, done
 
 
+def case_mpi_reduce(folder):
+    """Reduced where they lie and added with MPI: the bytes, the words and the exit code are those of a merge of all shards in one directory, however
+    many processes there are and whatever each of them sees."""
+    why = rig.mpi_lacks()
+    if why:
+        print("  left out: " + why)
+        return
+    near, far, flat = two_nodes_of_four(folder)
+    begin_ns = max(rig.rows(os.path.join(near, "job", "0-%d.db" % number), "SELECT min(out_ns) FROM gap")[0][0] for number in range(4))
+    put_steps(begin_ns, near, far, flat)
+    whole, again, none = (os.path.join(folder, name) for name in ("whole.reduced", "again.reduced", "none.reduced"))
+    merged = rig.run(rig.UPGATE, "merge", "--reduced", flat, "-o", whole)
+    assert merged.returncode == 0, merged
+    with open(whole, "rb") as file:
+        expected = file.read()
+
+    def check_whole(*programs):
+        code, stdout, stderr = rig.mpi_reduce(*programs)
+        assert code == 0 and stdout.splitlines() == merged.stdout.splitlines(), (programs, code, stdout, stderr)
+        with open(again, "rb") as file:
+            assert file.read() == expected, programs
+        assert not glob.glob(glob.escape(again) + ".*"), os.listdir(folder)
+        os.unlink(again)
+
+    # One directory that all see; each node's disk by one process, by two, by one that sees both nodes' and one that sees nothing.
+    for count in (1, 3, 4):
+        check_whole((count, flat, "-o", again))
+    check_whole((1, near, "-o", again), (1, far))
+    check_whole((1, folder + "/nowhere", "-o", again), (2, far), (2, near), (1, flat))
+
+    # The same reasons as of one directory: a rank without a shard, a shard that is damaged.
+    worse, other = shutil.copytree(far, os.path.join(folder, "worse")), os.path.join(folder, "other")
+    with open(os.path.join(worse, "job", "0-5.db"), "r+b") as file:
+        file.truncate(100)
+    os.unlink(os.path.join(worse, "job", "0-7.db"))
+    shutil.copytree(near, other)
+    shutil.copytree(worse, other, dirs_exist_ok=True)
+    code, document, _ = rig.reduced(other, "-o", none)
+    got, stdout, stderr = rig.mpi_reduce((1, near, "--format", "json", "-o", again), (1, worse))
+    assert code == got == 3 and stdout, (code, got, stdout, stderr)
+    found = json.loads(stdout)
+    assert [one["rank"] for one in found["missing"]] == [one["rank"] for one in document["missing"]] == [5, 7], (found["missing"], document["missing"])
+    assert "0-5.db'" in found["missing"][0]["why"] and found["missing"][1]["why"] == "it has no shard", found["missing"]
+    assert dict(found, missing=0) == dict(document, missing=0), (found, document)
+    with open(none, "rb") as one, open(again, "rb") as two:
+        assert one.read() == two.read()
+    os.unlink(none)
+
+    # Refused by all, with one message: a rank that two starts recorded, two runs, a place that is taken; what only one process cannot do is told of it.
+    twice = shutil.copytree(near, os.path.join(folder, "twice"))
+    rig.change(os.path.join(twice, "job", "0-2.db"), "UPDATE recording SET target = json_set(target, '$.rank.pid', 7)")
+    os.makedirs(os.path.join(folder, "second"))
+    shutil.copytree(os.path.join(far, "job"), os.path.join(folder, "second", "job2"))
+    long = os.path.join(folder, "x" * 300)
+    for programs, wanted, text in ((((1, near, "-o", none), (1, twice)), 2, "rank 2 of run 'job' is there twice"),
+                                   (((1, near, "-o", none), (1, os.path.join(folder, "second"))), 2, "several runs"),
+                                   (((1, flat, "-o", whole),), 2, "exists already"), (((2, folder + "/nowhere", "-o", none),), 2, "No such file or directory"),
+                                   (((1, near, "-o", none), (1, long)), 4, "process 1 of 2, on '%s': failed to read directory" % os.uname().nodename),
+                                   (((2, near, "--windw", "5"),), 2, "did you mean '--window'? try `upgate-mpi-reduce --help`")):
+        code, stdout, stderr = rig.mpi_reduce(*programs)
+        assert (code, stdout) == (wanted, "") and text in stderr and stderr.count("upgate: error: ") == 1, (programs, code, stdout, stderr)
+        assert not os.path.exists(none), programs
+    code, stdout, stderr = rig.mpi_reduce((2, flat, "--dry-run", "-o", none))
+    assert (code, stdout) == (0, "") and "would reduce 8 shards" in stderr and not os.path.exists(none), (code, stdout, stderr)
+    code, stdout, stderr = rig.mpi_reduce((3, "--help"))
+    assert code == 0 and stdout.count("Usage:") == 1 and "upgate-mpi-reduce DIR" in stdout, (code, stdout, stderr)
+    assert rig.run(rig.MPI_REDUCE, "--version").stdout == rig.run(rig.UPGATE, "--version").stdout
+    done = rig.run(rig.MPI_REDUCE, near, env=rig.environment(SLURM_PROCID=1, SLURM_NTASKS=4)) # each alone: MPI knows nothing of the others
+    assert done.returncode == 2 and "Slurm started 4 processes, and this MPI knows of one" in done.stderr, done
+
+
 def case_full_disk_of_the_merge(folder):
     shards_of_a_job(folder)
     bytes_max = os.path.getsize(os.path.join(folder, "job", "0-0.db"))

@@ -12,6 +12,8 @@ import time
 
 BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
 UPGATE = os.path.join(BUILD, "upgate")
+MPI_REDUCE = os.path.join(BUILD, "upgate-mpi-reduce")
+MPI_SETTINGS = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"} # containers may forbid what Open MPI would do instead
 PYTHON = os.path.join(SOURCE, "envs", "candidate", "bin", "python")
 JOB = os.path.join(SOURCE, "tests", "root", "rank_job.py")
 # Lengths; every other column *_ns is a time. process.start_ns is no time of a record, but says which process it is.
@@ -137,6 +139,22 @@ def reduced(*words):
     """The same of `upgate merge --reduced`."""
     done = run(UPGATE, "merge", "--reduced", "--format", "json", *words)
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def mpi_lacks():
+    """Why upgate-mpi-reduce cannot run here, or None."""
+    if not os.access(MPI_REDUCE, os.X_OK):
+        return "no upgate-mpi-reduce: it is built where an MPI for C is (package libopenmpi-dev)"
+    return None if shutil.which("mpirun") else "no mpirun (package openmpi-bin)"
+
+
+def mpi_reduce(*programs):
+    """Exit code, stdout, what stderr said. Of each program how many processes, and its words: each may see another directory."""
+    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+    for count, *own in programs:
+        words += ["-n", str(count), MPI_REDUCE, *own, ":"]
+    done = run(*words[:-1], env=environment(**MPI_SETTINGS), timeout=60)
+    return done.returncode, done.stdout, done.stderr
 
 
 def query(folder, *options):

@@ -117,6 +117,7 @@ class Place:
         os.makedirs(self.work)
         os.makedirs(self.bin)
         os.symlink(rig.UPGATE, os.path.join(self.bin, "upgate"))
+        os.symlink(rig.MPI_REDUCE, os.path.join(self.bin, "upgate-mpi-reduce"))
         os.symlink(os.path.join(rig.SOURCE, "ci"), os.path.join(self.work, "ci"))
         for name, options in LAUNCHERS.items():
             if options and not lacks(name):
@@ -136,7 +137,7 @@ class Place:
     def environment(self):
         path = ":".join([self.bin, ENVIRONMENT, os.environ["PATH"]])
         slurm = {"SLURM_CONF": self.slurm.conf} if self.slurm else {}
-        return rig.environment(PATH=path, XDG_STATE_HOME=os.path.join(self.folder, "state"), **slurm)
+        return rig.environment(PATH=path, XDG_STATE_HOME=os.path.join(self.folder, "state"), **rig.MPI_SETTINGS, **slurm)
 
     def here(self):
         """How the page's words are said for the next command."""
@@ -149,7 +150,7 @@ class Place:
             why = "not asked for" if launcher not in self.launchers else lacks(launcher)
             if why:
                 return why
-        return None
+        return rig.mpi_lacks() if "upgate-mpi-reduce" in command.words() else None
 
     def run(self, text, copies):
         """[(exit code, stdout, stderr)] of so many at the same time."""
@@ -227,7 +228,7 @@ def run_command(place, command, in_transcript):
 def run_block(place, block):
     """A transcript's commands need those before them, and its shards are what the first one of the page made, whatever became of them since."""
     shards, kept = os.path.join(place.work, "shards"), os.path.join(place.folder, "kept")
-    reads = any(re.search(r"\b(merge|query) shards\b", command.text) for command in block)
+    reads = any(re.search(r"\b(merge|query|mpi-reduce) shards\b", command.text) for command in block)
     makes, in_transcript = any("rank -o shards" in command.text for command in block), any(command.printed for command in block)
     if reads and not makes:
         if not os.path.isdir(kept):
