@@ -12,6 +12,25 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
+void merge_free(struct merge_result *result)
+{
+    for (size_t i = 0; i < result->missing_count; i++)
+        free(result->missing[i].why);
+    for (size_t i = 0; i < result->duplicate_count; i++)
+        free(result->duplicates[i].why);
+    for (size_t i = 0; i < result->note_count; i++)
+        free(result->notes[i]);
+    free(result->lacks);
+    free(result->missing);
+    free(result->duplicates);
+    free(result->notes);
+    free(result->nodes);
+    free(result->chosen);
+    free(result->path);
+    scan_free(&result->scan);
+    *result = (struct merge_result){0};
+}
+
 void choose_add_missing(struct merge_result *result, int32_t rank, const char *why)
 {
     if (result->lacks[rank])

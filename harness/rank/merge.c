@@ -466,22 +466,3 @@ int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct er
     free(partial);
     return rc;
 }
-
-void merge_free(struct merge_result *result)
-{
-    for (size_t i = 0; i < result->missing_count; i++)
-        free(result->missing[i].why);
-    for (size_t i = 0; i < result->duplicate_count; i++)
-        free(result->duplicates[i].why);
-    for (size_t i = 0; i < result->note_count; i++)
-        free(result->notes[i]);
-    free(result->lacks);
-    free(result->missing);
-    free(result->duplicates);
-    free(result->notes);
-    free(result->nodes);
-    free(result->chosen);
-    free(result->path);
-    scan_free(&result->scan);
-    *result = (struct merge_result){0};
-}

@@ -147,7 +147,7 @@ int seen_add(struct seen *seen, const void *bytes, size_t size, struct error *er
 {
     json_t *document = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL), *shards = json_object_get(document, "shards"), *entry;
     const char *key, *why = json_string_value(json_object_get(document, "why"));
-    int64_t blind;
+    int64_t blind = 0;
     bool good = json_is_object(shards) && seen_number(document, "blind", 0, INT32_MAX, &blind);
     json_object_foreach(shards, key, entry)
         good &= json_array_size(json_object_get(entry, "processes")) > 0;
