@@ -239,17 +239,6 @@ static int mpi_check_team(const struct team *team, const struct launcher_rank *l
                      "srun --mpi=pmix where Slurm and MPI have PMIx", launcher->launcher, (int)launcher->ranks);
 }
 
-// What needs no other process; one answer is enough.
-static void mpi_answer(const struct options_rest *rest, const struct launcher_rank *launcher)
-{
-    if (launcher->rank > 0)
-        return;
-    if (rest->help)
-        options_print_help(&mpi_verb, stdout);
-    else
-        puts(version_text());
-}
-
 static int mpi_man(const char *directory)
 {
     struct error err = {0};
@@ -270,10 +259,12 @@ static int mpi_main(int argc, char **argv)
     if (!launcher_find_own(&launcher))
         launcher = (struct launcher_rank){0};
     int rc = options_parse(&mpi_verb, argc, argv, &values, &rest, &err);
-    if (rest.help || values.version) { // without a directory, too
-        mpi_answer(&rest, &launcher);
+    if (rest.help)
+        options_print_help(&mpi_verb, stdout);
+    else if (values.version) // without a directory, too
+        puts(version_text());
+    if (rest.help || values.version)
         return program_end(EXIT_CODE_PASS);
-    }
     options_apply_common(&values.common);
     team_join(&team); // whoever is called wrongly, too: others wait for it there
     if (rc == 0)
