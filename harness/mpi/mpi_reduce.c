@@ -39,7 +39,8 @@ static const struct option_spec mpi_options[] = {
 static const char *const mpi_usage[] = {"mpi-reduce DIR [--job NAME] [--restart N] [--window N] [-o FILE]", NULL};
 
 static const char *const mpi_examples[] = {
-    "mpirun -np 4 --map-by ppr:1:node upgate-mpi-reduce /local/run -o run.reduced", "one process a node is enough",
+    "mpirun -np 4 --map-by ppr:1:node --bind-to none upgate-mpi-reduce /local/run -o run.reduced",
+    "one process a node is enough, with all of its CPUs",
     "srun --mpi=pmix --ntasks-per-node 4 upgate-mpi-reduce /local/run -o run.reduced", "the shards of a node are divided among its processes",
     "upgate merge --reduced run.reduced", "the ranks of the file once more", NULL};
 

@@ -149,10 +149,14 @@ def mpi_lacks():
 
 
 def mpi_reduce(*programs):
-    """Exit code, stdout, what stderr said. Of each program how many processes, and its words: each may see another directory."""
-    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-    for count, *own in programs:
-        words += ["-n", str(count), MPI_REDUCE, *own, ":"]
+    """Exit code, stdout, what stderr said. Of each program how many processes, and its words: each may see another directory. One process is started
+    as it is: MPI is then of one."""
+    if [count for count, *_ in programs] == [1]:
+        words = [MPI_REDUCE, *programs[0][1:], ":"]
+    else:
+        words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+        for count, *own in programs:
+            words += ["-n", str(count), MPI_REDUCE, *own, ":"]
     done = run(*words[:-1], env=environment(**MPI_SETTINGS), timeout=60)
     return done.returncode, done.stdout, done.stderr
 
