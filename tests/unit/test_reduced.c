@@ -447,6 +447,29 @@ TEST(a_file_that_somebody_made_up_does_no_harm)
     reduced_free(&job);
 }
 
+TEST(a_file_is_written_as_it_is_encoded)
+{
+    struct reduced job;
+    struct strbuf bytes = {0};
+    struct error err = {0};
+    char *text = NULL;
+    size_t size = 0, written = 0, counted = 0;
+    job_make(&job, NULL);
+    CHECK_INT(reduced_encode(&job, &bytes, &err), 0);
+    FILE *file = open_memstream(&text, &size);
+    CHECK(file != NULL);
+    CHECK_INT(reduced_write(&job, file, &written, &err), 0);
+    CHECK_INT(fclose(file), 0);
+    CHECK_INT(size, bytes.len);
+    CHECK(size == bytes.len && memcmp(text, bytes.text, size) == 0);
+    CHECK_INT(reduced_write(&job, NULL, &counted, &err), 0);
+    CHECK_INT(written, bytes.len);
+    CHECK_INT(counted, bytes.len);
+    free(text);
+    strbuf_free(&bytes);
+    reduced_free(&job);
+}
+
 TEST(a_file_that_could_not_be_read_again_is_not_made)
 {
     struct reduced_gist gists[3] = {{.size = REDUCED_BYTES_MAX / 2}, {.size = REDUCED_BYTES_MAX / 2}, {.size = 1}}; // nothing is read of them
@@ -456,6 +479,9 @@ TEST(a_file_that_could_not_be_read_again_is_not_made)
     CHECK_INT(reduced_encode(&large, &file, &err), -E2BIG);
     CHECK_CONTAINS(err.text, "take a larger --window");
     CHECK_INT(file.len, 0);
+    size_t counted = 7;
+    CHECK_INT(reduced_write(&large, NULL, &counted, &err), -E2BIG);
+    CHECK_INT(counted, 7);
     strbuf_free(&file);
 }
 

@@ -99,16 +99,21 @@ static void reduced_join_members(const struct reduced *a, const struct reduced *
     }
 }
 
-static void reduced_join_gists(const struct reduced *a, const struct reduced *b, struct reduced *ret)
+// The bytes of a are taken as they lie, and those of b put behind them: of a job's windows they are nearly all there is, and each sum of a tree
+// would copy them again.
+static void reduced_join_gists(struct reduced *a, const struct reduced *b, struct reduced *ret)
 {
     for (size_t i = 0, k = 0; i < a->gist_count || k < b->gist_count;) {
         bool first = k == b->gist_count || (i < a->gist_count && a->gists[i].rank < b->gists[k].rank); // no rank is in both
-        const struct reduced_gist *one = first ? &a->gists[i] : &b->gists[k];
-        const char *bytes = first ? a->gist_bytes.text : b->gist_bytes.text;
-        reduced_put_gist(ret, one->rank, one->window, (const uint8_t *)bytes + one->at, one->size);
+        struct reduced_gist one = first ? a->gists[i] : b->gists[k];
+        one.at += first ? 0 : a->gist_bytes.len;
+        vector_push(ret->gists, ret->gist_count, one);
         i += first;
         k += !first;
     }
+    ret->gist_bytes = a->gist_bytes;
+    a->gist_bytes = (struct strbuf){0};
+    strbuf_add_bytes(&ret->gist_bytes, b->gist_bytes.text, b->gist_bytes.len);
 }
 
 // waits_ns are sums modulo 2^64, as is all that is done with them here: no order has a say, whatever a damaged file holds.
@@ -172,22 +177,20 @@ static int reduced_check(const struct reduced *a, const struct reduced *b, struc
 
 int reduced_add(struct reduced *sum, const struct reduced *more, struct error *err)
 {
-    static const struct reduced none = {0};
-    const struct reduced *own = sum->run ? sum : &none;
     if (!more->run)
         return 0;
     int rc = sum->run ? reduced_check(sum, more, err) : 0;
     if (rc)
         return rc;
     struct reduced both = {.run = xstrdup(more->run), .restart = more->restart, .ranks = more->ranks, .window_steps = more->window_steps};
-    uint32_t *of_own = xcalloc(own->node_count + 1, sizeof *of_own), *of_more = xcalloc(more->node_count + 1, sizeof *of_more);
-    reduced_join_nodes(own, more, &both, of_own, of_more);
-    reduced_join_members(own, more, &both, of_own, of_more);
-    reduced_join_gists(own, more, &both);
-    rc = reduced_join_meetings(own, more, &both, of_own, of_more, err);
+    uint32_t *of_own = xcalloc(sum->node_count + 1, sizeof *of_own), *of_more = xcalloc(more->node_count + 1, sizeof *of_more);
+    reduced_join_nodes(sum, more, &both, of_own, of_more);
+    reduced_join_members(sum, more, &both, of_own, of_more);
+    rc = reduced_join_meetings(sum, more, &both, of_own, of_more, err);
     free(of_own);
     free(of_more);
     if (rc == 0) {
+        reduced_join_gists(sum, more, &both); // last: it takes what sum has
         struct reduced old = *sum;
         *sum = both;
         both = old;

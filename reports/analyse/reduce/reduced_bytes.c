@@ -13,40 +13,65 @@
 static const char reduced_magic[4] = {'U', 'G', 'R', 'D'};
 enum { REDUCED_CHECKSUM_SIZE = 8 };
 
-uint64_t reduced_checksum(const void *bytes, size_t size) // FNV-1a
+static const uint64_t reduced_checksum_begin = 0xcbf29ce484222325u;
+
+// FNV-1a, going on behind what `hash` is of.
+static uint64_t reduced_checksum_add(uint64_t hash, const void *bytes, size_t size)
 {
     const uint8_t *at = bytes;
-    uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < size; i++)
         hash = (hash ^ at[i]) * 0x100000001b3u;
     return hash;
 }
 
+uint64_t reduced_checksum(const void *bytes, size_t size)
+{
+    return reduced_checksum_add(reduced_checksum_begin, bytes, size);
+}
+
 // --- out ------------------------------------------------------------------------------------------
 
-static void reduced_put_number(struct strbuf *out, uint64_t value)
+struct reduced_out { // where bytes go: into one of both, or nowhere, and are counted
+    struct strbuf *buf;
+    FILE *file;
+    size_t size;
+    uint64_t checksum;
+};
+
+static void reduced_put_bytes(struct reduced_out *out, const void *bytes, size_t size)
+{
+    out->size += size;
+    if (out->buf)
+        strbuf_add_bytes(out->buf, bytes, size);
+    if (out->file)
+        fwrite(bytes, 1, size, out->file); // its owner asks ferror()
+    if (out->buf || out->file)
+        out->checksum = reduced_checksum_add(out->checksum, bytes, size);
+}
+
+static void reduced_put_number(struct reduced_out *out, uint64_t value)
 {
     uint8_t bytes[VARINT_SIZE_MAX];
     size_t size = varint_put(bytes, value);
-    strbuf_add_bytes(out, bytes, size);
+    reduced_put_bytes(out, bytes, size);
 }
 
-static void reduced_put_text(struct strbuf *out, const char *text)
+static void reduced_put_text(struct reduced_out *out, const char *text)
 {
     size_t len = strnlen(text, REDUCED_NAME_MAX);
     reduced_put_number(out, len);
-    strbuf_add_bytes(out, text, len);
+    reduced_put_bytes(out, text, len);
 }
 
-static void reduced_put_word(struct strbuf *out, uint64_t word) // 8 bytes, little endian
+static void reduced_put_word(struct reduced_out *out, uint64_t word) // 8 bytes, little endian
 {
     uint8_t bytes[8];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(word >> (8 * i));
-    strbuf_add_bytes(out, bytes, sizeof bytes);
+    reduced_put_bytes(out, bytes, sizeof bytes);
 }
 
-static void reduced_put_gists(struct strbuf *out, const struct reduced *reduced)
+static void reduced_put_gists(struct reduced_out *out, const struct reduced *reduced)
 {
     int32_t rank = 0;
     uint64_t next = 0; // the first window that may follow
@@ -58,13 +83,13 @@ static void reduced_put_gists(struct strbuf *out, const struct reduced *reduced)
         reduced_put_number(out, (uint64_t)(gist->rank - rank));
         reduced_put_number(out, gist->window - next);
         reduced_put_number(out, gist->size);
-        strbuf_add_bytes(out, reduced->gist_bytes.text + gist->at, gist->size);
+        reduced_put_bytes(out, reduced->gist_bytes.text + gist->at, gist->size);
         rank = gist->rank;
         next = gist->window + 1;
     }
 }
 
-static void reduced_put_meetings(struct strbuf *out, const struct reduced *reduced)
+static void reduced_put_meetings(struct reduced_out *out, const struct reduced *reduced)
 {
     const struct reduced_meeting *list = reduced->meetings;
     for (size_t first = 0, end; first < reduced->meeting_count; first = end) {
@@ -95,47 +120,70 @@ static int reduced_too_large(size_t bytes, struct error *err)
                      (int)REDUCED_BYTES_MAX);
 }
 
-int reduced_encode(const struct reduced *reduced, struct strbuf *ret, struct error *err)
+// The head of a file: what job it is of, its nodes, its ranks.
+static void reduced_put_job(struct reduced_out *out, const struct reduced *reduced)
 {
-    size_t begin = ret->len, gist_bytes = 0;
-    for (size_t i = 0; i < reduced->gist_count; i++) // most of it, and seen before it takes memory
+    reduced_put_bytes(out, reduced_magic, sizeof reduced_magic);
+    reduced_put_number(out, REDUCED_VERSION);
+    reduced_put_text(out, reduced->run ? reduced->run : "");
+    reduced_put_number(out, varint_zigzag(reduced->restart));
+    reduced_put_number(out, (uint64_t)reduced->ranks);
+    reduced_put_number(out, reduced->window_steps);
+    reduced_put_number(out, reduced->node_count);
+    for (size_t i = 0; i < reduced->node_count; i++) {
+        const struct reduced_node *node = &reduced->nodes[i];
+        reduced_put_text(out, node->boot);
+        reduced_put_text(out, node->host);
+        reduced_put_number(out, varint_zigzag(node->wall_minus_monotonic_ns));
+        reduced_put_number(out, (uint64_t)(node->error_ns + 1));
+    }
+    int32_t next = 0;
+    reduced_put_number(out, reduced->member_count);
+    for (size_t i = 0; i < reduced->member_count; i++) {
+        const struct reduced_rank *member = &reduced->members[i];
+        reduced_put_number(out, (uint64_t)(member->rank - next));
+        reduced_put_number(out, member->node);
+        reduced_put_number(out, member->flags);
+        reduced_put_number(out, member->dropped);
+        next = member->rank + 1;
+    }
+}
+
+static int reduced_put(struct reduced_out *out, const struct reduced *reduced, struct error *err)
+{
+    size_t gist_bytes = 0;
+    for (size_t i = 0; i < reduced->gist_count; i++) // most of it, and seen before anything is put
         gist_bytes += reduced->gists[i].size;
     if (gist_bytes > REDUCED_BYTES_MAX)
         return reduced_too_large(gist_bytes, err);
-    strbuf_add_bytes(ret, reduced_magic, sizeof reduced_magic);
-    reduced_put_number(ret, REDUCED_VERSION);
-    reduced_put_text(ret, reduced->run ? reduced->run : "");
-    reduced_put_number(ret, varint_zigzag(reduced->restart));
-    reduced_put_number(ret, (uint64_t)reduced->ranks);
-    reduced_put_number(ret, reduced->window_steps);
-    reduced_put_number(ret, reduced->node_count);
-    for (size_t i = 0; i < reduced->node_count; i++) {
-        const struct reduced_node *node = &reduced->nodes[i];
-        reduced_put_text(ret, node->boot);
-        reduced_put_text(ret, node->host);
-        reduced_put_number(ret, varint_zigzag(node->wall_minus_monotonic_ns));
-        reduced_put_number(ret, (uint64_t)(node->error_ns + 1));
-    }
-    int32_t next = 0;
-    reduced_put_number(ret, reduced->member_count);
-    for (size_t i = 0; i < reduced->member_count; i++) {
-        const struct reduced_rank *member = &reduced->members[i];
-        reduced_put_number(ret, (uint64_t)(member->rank - next));
-        reduced_put_number(ret, member->node);
-        reduced_put_number(ret, member->flags);
-        reduced_put_number(ret, member->dropped);
-        next = member->rank + 1;
-    }
-    reduced_put_gists(ret, reduced);
-    reduced_put_meetings(ret, reduced);
-    size_t size = ret->len - begin;
-    if (size + REDUCED_CHECKSUM_SIZE > REDUCED_BYTES_MAX) {
+    out->checksum = reduced_checksum_begin;
+    reduced_put_job(out, reduced);
+    reduced_put_gists(out, reduced);
+    reduced_put_meetings(out, reduced);
+    if (out->size + REDUCED_CHECKSUM_SIZE > REDUCED_BYTES_MAX)
+        return reduced_too_large(out->size, err);
+    reduced_put_word(out, out->checksum);
+    return 0;
+}
+
+int reduced_encode(const struct reduced *reduced, struct strbuf *ret, struct error *err)
+{
+    size_t begin = ret->len;
+    int rc = reduced_put(&(struct reduced_out){.buf = ret}, reduced, err);
+    if (rc && ret->text) {
         ret->len = begin;
         ret->text[begin] = '\0';
-        return reduced_too_large(size, err);
     }
-    reduced_put_word(ret, reduced_checksum(ret->text + begin, size));
-    return 0;
+    return rc;
+}
+
+int reduced_write(const struct reduced *reduced, FILE *file, size_t *ret_bytes, struct error *err)
+{
+    struct reduced_out out = {.file = file};
+    int rc = reduced_put(&out, reduced, err);
+    if (rc == 0)
+        *ret_bytes = out.size;
+    return rc;
 }
 
 // --- in -------------------------------------------------------------------------------------------
