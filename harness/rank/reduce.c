@@ -3,6 +3,7 @@
 #include "harness/rank/reduce.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "common/containers/vector.h"
@@ -11,11 +12,17 @@
 #include "harness/rank/choose.h"
 #include "reports/analyse/reduce/reduced_load.h"
 
+enum { REDUCE_SUMS = 24 }; // of SCAN_SHARDS_MAX shards 17
+
 struct reduce_work {
     const struct merge_result *shards;
     const struct reduce_opts *opts;
-    struct reduced *list; // of each chosen shard
-    char **why;           // it has none; NULL: it has
+    char **why; // of each chosen shard that cannot be reduced; NULL: it can
+    // What follows, and waits for the others.
+    pthread_mutex_t lock;
+    struct reduced sums[REDUCE_SUMS]; // [n]: of 2^n shards, or nothing
+    int rc;
+    struct error err;
 };
 
 // Without what is in it.
@@ -27,9 +34,54 @@ static void reduce_member(const struct reduced_source *source, uint64_t window_s
     vector_push(ret->members, ret->member_count, ((struct reduced_rank){.rank = source->rank}));
 }
 
+// Sums of 1, 2, 4, … shards, as a number counts in binary: where one of as many is there already, both become one of twice as many. So each shard
+// is added few times, and nothing but sums is held. Shards of a node come one after the other: what each knows of a collective is soon one.
+// Takes `one`.
+static void reduce_put(struct reduce_work *work, struct reduced *one)
+{
+    pthread_mutex_lock(&work->lock);
+    for (size_t n = 0; n < REDUCE_SUMS && one->run; n++) {
+        struct reduced sum = work->sums[n];
+        work->sums[n] = (struct reduced){0};
+        if (sum.run && work->rc == 0)
+            work->rc = reduced_add(&sum, one, &work->err);
+        if (sum.run) {
+            reduced_free(one);
+            *one = sum;
+            continue;
+        }
+        work->sums[n] = *one;
+        *one = (struct reduced){0};
+    }
+    pthread_mutex_unlock(&work->lock);
+}
+
+// All sums into one.
+static int reduce_total(struct reduce_work *work, struct reduced *ret, struct error *err)
+{
+    struct reduced all = {0};
+    if (work->rc)
+        *err = work->err;
+    int rc = work->rc;
+    for (size_t n = 0; n < REDUCE_SUMS && rc == 0; n++) { // the smaller is added to the larger one
+        if (!work->sums[n].run)
+            continue;
+        rc = reduced_add(&work->sums[n], &all, err);
+        reduced_free(&all);
+        all = work->sums[n];
+        work->sums[n] = (struct reduced){0};
+    }
+    if (rc == 0)
+        *ret = all;
+    else
+        reduced_free(&all);
+    return rc;
+}
+
 static void reduce_shard(void *arg, size_t index)
 {
     struct reduce_work *work = arg;
+    struct reduced reduced = {0};
     const struct scan_shard *shard = work->shards->chosen[index];
     const struct reduced_source source = {.run = shard->who.run,
                                           .host = shard->who.host,
@@ -48,15 +100,18 @@ static void reduce_shard(void *arg, size_t index)
         return;
     }
     if (work->opts->dry_run) {
-        reduce_member(&source, work->opts->window_steps, &work->list[index]);
+        reduce_member(&source, work->opts->window_steps, &reduced);
+        reduce_put(work, &reduced);
         return;
     }
     int rc = scan_open(shard, &store, &err);
     if (rc == 0)
-        rc = reduced_load(store, &source, work->opts->window_steps, &work->list[index], &err);
+        rc = reduced_load(store, &source, work->opts->window_steps, &reduced, &err);
     store_close(store);
     if (rc)
         work->why[index] = xstrdup(err.text);
+    else
+        reduce_put(work, &reduced);
 }
 
 int reduce_add_all(struct reduced *list, size_t count, struct error *err)
@@ -79,22 +134,18 @@ int reduce_add_all(struct reduced *list, size_t count, struct error *err)
 int reduce_chosen(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err)
 {
     size_t count = shards->chosen_count;
-    struct reduce_work work = {.shards = shards, .opts = opts, .list = xcalloc(count + 1, sizeof *work.list), .why = xcalloc(count + 1, sizeof *work.why)};
+    struct reduce_work work = {.shards = shards, .opts = opts, .why = xcalloc(count + 1, sizeof *work.why), .lock = PTHREAD_MUTEX_INITIALIZER};
     parallel_each(count, reduce_shard, &work);
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; work.why[i] && k < shards->chosen[i]->held_count; k++)
             choose_add_missing(shards, shards->chosen[i]->held[k].rank, work.why[i]);
-    int rc = reduce_add_all(work.list, count, err);
-    if (rc == 0) {
-        *ret = work.list[0];
-        work.list[0] = (struct reduced){0};
-    }
-    for (size_t i = 0; i < count; i++) {
-        reduced_free(&work.list[i]);
+    int rc = reduce_total(&work, ret, err);
+    for (size_t n = 0; n < REDUCE_SUMS; n++)
+        reduced_free(&work.sums[n]);
+    for (size_t i = 0; i < count; i++)
         free(work.why[i]);
-    }
-    free(work.list);
     free(work.why);
+    pthread_mutex_destroy(&work.lock);
     return rc;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `upgate merge --reduced`: the shards in a directory, each reduced by itself (reports/analyse/reduce), and added. Shards are only read, as
-// many at a time as this process has CPUs.
+// `upgate merge --reduced`: the shards in a directory, each reduced by itself (reports/analyse/reduce), and added as soon as it is. Shards are
+// only read, as many at a time as this process has CPUs.
 #ifndef UPGATE_HARNESS_RANK_REDUCE_H
 #define UPGATE_HARNESS_RANK_REDUCE_H
 
