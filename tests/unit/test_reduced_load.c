@@ -155,6 +155,36 @@ TEST(steps_that_go_back_add_to_their_window)
     story_close(&story);
 }
 
+// Gists of 64 windows are open at a time.
+TEST(of_many_windows_nothing_is_lost_or_mixed_up)
+{
+    enum { MANY = 150 };
+    static struct story story;
+    static struct gist gist;
+    struct reduced reduced;
+    struct error err = {0};
+    shard_open_story(&story);
+    for (int idx = 0; idx < MANY; idx++) {
+        story_step(&story, idx, FROM_MS + idx * 10, 9);
+        put_op(&story, 1, FROM_MS + idx * 10 + 1, 2);
+    }
+    for (int idx = 0; idx < MANY; idx++) // behind the others, as what came late to its ring
+        put_op(&story, 3, FROM_MS + idx * 10 + 5, 1 + idx * 0.01);
+    CHECK_INT(store_commit(story.store, &err), 0);
+    CHECK_INT(reduced_load(story.store, &source, 1, &reduced, &err), 0);
+    CHECK_INT(reduced.gist_count, MANY);
+    for (int i = 0; i < MANY; i++) {
+        CHECK_INT(reduced.gists[i].window, i);
+        gist_of(&reduced, (size_t)i, &gist);
+        check_spread(&gist, GIST_STEP, 1, 9);
+        check_spread(&gist, GIST_KERNEL_MATRIX, 1, 2);
+        check_spread(&gist, GIST_COPY, 1, 1 + i * 0.01);
+    }
+    CHECK(sqlite3_get_autocommit(store_db(story.store))); // its transaction has ended
+    reduced_free(&reduced);
+    story_close(&story);
+}
+
 TEST(a_shard_without_steps_has_no_window)
 {
     static struct story story;

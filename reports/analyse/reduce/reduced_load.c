@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard, reduced. Rows come in about the order of time: the gist of one window is open, those of the others are bytes. Memory grows with the
-// shard all the same: its waits and collectives are loaded as for `upgate stalls`, and what each row of gpu_work is; rows of gpu_op, steps and
-// phases are read one by one.
+// A shard, reduced. Rows come in about the order of time, table by table: the gists of some windows are open, those of the others are bytes. Memory
+// grows with the shard all the same: its waits and collectives are loaded as for `upgate stalls`, and what each row of gpu_work is; rows of gpu_op,
+// steps and phases are read one by one.
 #include "reports/analyse/reduce/reduced_load.h"
 
 #include <errno.h>
@@ -15,12 +15,15 @@
 #include "contracts/spool.h"
 #include "reports/analyse/stalls/ranks/ranks.h"
 
-enum { LOAD_PHASES_DEEP = 8 }; // as the step protocol nests them
+enum {
+    LOAD_PHASES_DEEP = 8, // as the step protocol nests them
+    LOAD_OPEN_MAX = 64    // gists of 9 KB: of 200 steps all windows, which then are encoded once, not once for each table
+};
 
 struct load_part { // steps side by side of one window
     int64_t begin;
     uint64_t window;
-    uint8_t *bytes; // its gist; NULL: empty, or open
+    uint8_t *bytes; // its gist; NULL: empty, or never closed
     size_t size;
 };
 
@@ -31,35 +34,37 @@ struct load {
     struct load_part *parts; // by begin
     size_t part_count;
     int64_t end;             // of the last step
-    size_t open;             // the part whose gist is open; SIZE_MAX: none
-    struct gist gist;
+    size_t open[LOAD_OPEN_MAX]; // the part whose gist is open there, which is its number modulo LOAD_OPEN_MAX; SIZE_MAX: none
+    struct gist gists[LOAD_OPEN_MAX];
 };
 
 // --- windows --------------------------------------------------------------------------------------
 
-static void load_close(struct load *load)
+static void load_close(struct load *load, size_t place)
 {
     uint8_t bytes[GIST_BYTES_MAX];
-    if (load->open == SIZE_MAX)
+    if (load->open[place] == SIZE_MAX)
         return;
-    struct load_part *part = &load->parts[load->open];
-    part->size = gist_encode(&load->gist, bytes);
+    struct load_part *part = &load->parts[load->open[place]];
+    part->size = gist_encode(&load->gists[place], bytes);
     free(part->bytes);
     part->bytes = xcalloc(part->size, 1);
     memcpy(part->bytes, bytes, part->size);
-    load->open = SIZE_MAX;
+    load->open[place] = SIZE_MAX;
 }
 
 static struct gist *load_open(struct load *load, size_t index)
 {
-    if (load->open == index)
-        return &load->gist;
-    load_close(load);
-    load->gist = (struct gist){0};
+    size_t place = index % LOAD_OPEN_MAX;
+    struct gist *gist = &load->gists[place];
+    if (load->open[place] == index)
+        return gist;
+    load_close(load, place);
+    *gist = (struct gist){0};
     if (load->parts[index].bytes)
-        gist_decode(load->parts[index].bytes, load->parts[index].size, &load->gist); // it made them itself
-    load->open = index;
-    return &load->gist;
+        gist_decode(load->parts[index].bytes, load->parts[index].size, gist); // it made them itself
+    load->open[place] = index;
+    return gist;
 }
 
 // Of the step that had begun last; NULL: none had, or all had ended.
@@ -109,16 +114,24 @@ static void load_put_gists(struct load *load, struct reduced *ret)
 {
     struct gist one, sum;
     uint8_t bytes[GIST_BYTES_MAX];
-    load_close(load);
+    for (size_t place = 0; place < LOAD_OPEN_MAX; place++)
+        load_close(load, place);
     if (load->part_count)
         qsort(load->parts, load->part_count, sizeof *load->parts, load_by_window);
     for (size_t first = 0, end; first < load->part_count; first = end) {
+        const struct load_part *part = &load->parts[first];
+        for (end = first + 1; end < load->part_count && load->parts[end].window == part->window; end++)
+            ;
+        if (end == first + 1 && part->bytes) { // as most are: its bytes are those of the sum
+            reduced_put_gist(ret, load->source->rank, part->window, part->bytes, part->size);
+            continue;
+        }
         sum = (struct gist){0};
-        for (end = first; end < load->part_count && load->parts[end].window == load->parts[first].window; end++)
-            if (load->parts[end].bytes && gist_decode(load->parts[end].bytes, load->parts[end].size, &one))
+        for (size_t i = first; i < end; i++)
+            if (load->parts[i].bytes && gist_decode(load->parts[i].bytes, load->parts[i].size, &one))
                 gist_add(&sum, &one);
         size_t size = gist_encode(&sum, bytes);
-        reduced_put_gist(ret, load->source->rank, load->parts[first].window, bytes, size);
+        reduced_put_gist(ret, load->source->rank, part->window, bytes, size);
     }
 }
 
@@ -333,8 +346,17 @@ static int load_all(struct load *load, const struct ranks *ranks, uint64_t windo
     return 0;
 }
 
+// What is read is read in one transaction: SQLite locks the file once, not once for each of some 25 SELECTs, and trace_load opens no connections of
+// its own, each of which would read the schema again, where a thread for each CPU reads another shard already. Not of a shard whose recorder may
+// still write: it would wait all the time. True: it was begun here.
+static bool load_begin(struct store *store, const struct reduced_source *source)
+{
+    return source->ended && sqlite3_get_autocommit(store_db(store)) && sqlite3_exec(store_db(store), "BEGIN", NULL, NULL, NULL) == SQLITE_OK;
+}
+
 int reduced_load(struct store *store, const struct reduced_source *source, uint64_t window_steps, struct reduced *ret, struct error *err)
 {
+    bool begun = load_begin(store, source);
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
     struct ranks ranks = {0};
@@ -345,7 +367,10 @@ int reduced_load(struct store *store, const struct reduced_source *source, uint6
         rc = trace_load_ranks(trace, store, err);
     if (rc == 0) {
         ranks_find(trace, &ranks);
-        *load = (struct load){.store = store, .source = source, .trace = trace, .open = SIZE_MAX};
+        load->store = store;
+        load->source = source;
+        load->trace = trace;
+        memset(load->open, 0xff, sizeof load->open);
         rc = load_all(load, &ranks, window_steps, &reduced, err);
     }
     for (size_t i = 0; i < load->part_count; i++)
@@ -355,6 +380,8 @@ int reduced_load(struct store *store, const struct reduced_source *source, uint6
     ranks_free(&ranks);
     trace_free(trace);
     arena_free(arena);
+    if (begun)
+        sqlite3_exec(store_db(store), "COMMIT", NULL, NULL, NULL); // there is nothing to lose
     if (rc)
         reduced_free(&reduced);
     else
