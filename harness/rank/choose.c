@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/containers/intern.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
@@ -289,19 +290,24 @@ static int choose_missing_by_rank(const void *left, const void *right)
     return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-// By node, the node of the lowest rank first.
+// By node, the node of the lowest rank first; they are by rank. A counting sort: a job of 16,384 ranks has thousands of nodes.
 static void choose_sort_by_node(struct merge_result *result)
 {
-    for (size_t first = 0, end; first < result->chosen_count; first = end) {
-        end = first + 1;
-        for (size_t i = end; i < result->chosen_count; i++) {
-            struct scan_shard *shard = result->chosen[i];
-            if (strcmp(shard->who.boot, result->chosen[first]->who.boot) != 0)
-                continue;
-            memmove(&result->chosen[end + 1], &result->chosen[end], (i - end) * sizeof *result->chosen);
-            result->chosen[end++] = shard;
-        }
-    }
+    struct intern *boots = intern_new();
+    for (size_t i = 0; i < result->chosen_count; i++)
+        result->chosen[i]->node = intern_text(boots, result->chosen[i]->who.boot);
+    size_t nodes = intern_count(boots), *next = xcalloc(nodes + 1, sizeof *next);
+    struct scan_shard **sorted = xcalloc(result->chosen_count, sizeof *sorted);
+    for (size_t i = 0; i < result->chosen_count; i++)
+        next[result->chosen[i]->node + 1]++;
+    for (size_t node = 0; node < nodes; node++)
+        next[node + 1] += next[node];
+    for (size_t i = 0; i < result->chosen_count; i++)
+        sorted[next[result->chosen[i]->node]++] = result->chosen[i];
+    free(result->chosen);
+    result->chosen = sorted; // none is put to it any more
+    free(next);
+    intern_free(boots);
 }
 
 int choose_shards(const struct merge_opts *opts, struct merge_result *result, struct error *err)
@@ -342,10 +348,7 @@ int choose_shards(const struct merge_opts *opts, struct merge_result *result, st
 
 static int64_t choose_shift(const struct merge_result *result, const struct scan_shard *shard)
 {
-    for (size_t i = 0; i < result->node_count; i++)
-        if (strcmp(result->nodes[i].boot, shard->who.boot) == 0)
-            return result->nodes[i].wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
-    return 0;
+    return result->nodes[shard->node].wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
 }
 
 static int64_t choose_length(const struct scan_rank *rank)
@@ -374,31 +377,37 @@ static int64_t choose_usual_length(const struct merge_result *result, int64_t *r
     return usual;
 }
 
-static int64_t choose_first_begin(const struct merge_result *result, const struct merge_node *node)
+// When the first rank of each node began, on the clock of the first node.
+static int64_t *choose_first_begins(const struct merge_result *result)
 {
-    int64_t first = INT64_MAX;
+    int64_t *first = xcalloc(result->node_count, sizeof *first);
+    for (size_t i = 0; i < result->node_count; i++)
+        first[i] = INT64_MAX;
     for (size_t i = 0; i < result->chosen_count; i++) {
         const struct scan_shard *shard = result->chosen[i];
-        for (size_t k = 0; strcmp(shard->who.boot, node->boot) == 0 && k < shard->held_count; k++)
-            first = shard->held[k].begin_ns < first ? shard->held[k].begin_ns : first;
+        for (size_t k = 0; k < shard->held_count; k++)
+            first[shard->node] = shard->held[k].begin_ns < first[shard->node] ? shard->held[k].begin_ns : first[shard->node];
     }
-    return first + node->wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
+    for (size_t i = 0; i < result->node_count; i++)
+        first[i] += result->nodes[i].wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
+    return first;
 }
 
 // A clock that nobody sets may be hours off. Its ranks are compared among themselves only, so that it is enough to have them in the
 // same window: the ranks of a job begin together.
 static void choose_fit_clocks(struct merge_result *result, int64_t usual)
 {
-    int64_t begin = choose_first_begin(result, &result->nodes[0]);
+    int64_t *begins = choose_first_begins(result);
     for (size_t i = 1; i < result->node_count; i++) {
         struct merge_node *node = &result->nodes[i];
-        int64_t off = choose_first_begin(result, node) - begin;
+        int64_t off = begins[i] - begins[0];
         if ((node->error_ns >= 0 && result->nodes[0].error_ns >= 0) || llabs(off) < usual / 2)
             continue;
         node->wall_minus_monotonic_ns -= off;
         choose_note(result, "the clock of %s, or that of %s, is %.1f s off: its ranks are put where the job begins", node->host,
                     result->nodes[0].host, (double)off / 1e9);
     }
+    free(begins);
 }
 
 // Whether none of its ranks was recorded for half of what is due; then they are missing. A part goes as a whole: who was short in it has been

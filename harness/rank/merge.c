@@ -26,32 +26,23 @@ enum { MERGE_CPUS_MAX = INT16_MAX }; // as analyses keep them
 
 // --- nodes and their clocks -----------------------------------------------------------------------
 
-static struct merge_node *merge_node_of(struct merge_result *result, const struct scan_shard *shard)
-{
-    for (size_t i = 0; i < result->node_count; i++)
-        if (strcmp(result->nodes[i].boot, shard->who.boot) == 0)
-            return &result->nodes[i];
-    return NULL;
-}
-
 static void merge_read_cpus(void *chosen, size_t index)
 {
     scan_cpus(((struct scan_shard **)chosen)[index]);
 }
 
+// Shards are by node.
 static void merge_find_nodes(struct merge_result *result)
 {
     parallel_each(result->chosen_count, merge_read_cpus, result->chosen);
     for (size_t i = 0; i < result->chosen_count; i++) {
         const struct scan_shard *shard = result->chosen[i];
         int64_t error_ns = scan_clock_error_ns(shard);
-        struct merge_node *node = merge_node_of(result, shard);
-        if (!node) {
-            struct merge_node *new = vector_add(result->nodes, result->node_count);
-            *new = (struct merge_node){.host = shard->who.host, .boot = shard->who.boot, .error_ns = error_ns,
-                                       .wall_minus_monotonic_ns = shard->who.clock.wall_minus_monotonic_ns};
-            node = new;
-        }
+        if (shard->node == result->node_count)
+            vector_push(result->nodes, result->node_count,
+                        ((struct merge_node){.host = shard->who.host, .boot = shard->who.boot, .error_ns = error_ns,
+                                             .wall_minus_monotonic_ns = shard->who.clock.wall_minus_monotonic_ns}));
+        struct merge_node *node = &result->nodes[shard->node];
         node->ranks += (int64_t)shard->held_count;
         if (node->error_ns >= 0)
             node->error_ns = error_ns < 0 ? -1 : error_ns > node->error_ns ? error_ns : node->error_ns;
@@ -267,7 +258,7 @@ static bool merge_is_whole(struct store *shard_store)
 // -ENOSPC, -EBUSY: of the store, and the end; else the shard is damaged, and its rank missing.
 static int merge_take(struct store *store, struct merge_result *result, struct scan_shard *shard, struct merge_words *words, struct error *err)
 {
-    struct merge_node *node = merge_node_of(result, shard);
+    struct merge_node *node = &result->nodes[shard->node];
     struct store *shard_store = NULL;
     int64_t last = 0;
     int rc = scan_open(shard, &shard_store, err);

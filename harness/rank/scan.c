@@ -116,11 +116,11 @@ static bool scan_is_ending(const struct scan_shard *shard)
 {
     enum { FRESH_NS = 2000000000 };
     struct proc_stat worker;
+    if (shard->ended)
+        return false;
     char *boot = string_read_file("/proc/sys/kernel/random/boot_id", 36, NULL);
     bool here = boot && strcmp(boot, shard->who.boot) == 0;
     free(boot);
-    if (shard->ended)
-        return false;
     if (!here)
         return llabs(clock_wall_ns() - (shard->end_ns + shard->who.clock.wall_minus_monotonic_ns)) < FRESH_NS;
     return shard->alive && (shard->pid <= 0 || shard->pid > INT32_MAX || proc_stat_of((pid_t)shard->pid, &worker) || proc_stat_ended(&worker));
