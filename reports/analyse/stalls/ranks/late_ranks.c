@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/map.h"
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
@@ -187,38 +188,50 @@ static void late_work(struct late_search *search, size_t index)
     }
 }
 
+struct late_pair { // of ranks of which one waits for the other
+    uint32_t low, high; // rows
+    int64_t ns;
+};
+
+// The lowest row of those that a row is connected with.
+static uint32_t late_lowest(struct late_row *rows, uint32_t at)
+{
+    while (rows[at].job != at) {
+        rows[at].job = rows[rows[at].job].job; // half of the way, for who comes next
+        at = rows[at].job;
+    }
+    return at;
+}
+
 // Ranks that lose by waiting for each other, directly or over others: only they are compared. Those of another job, or of a group that serves other
 // requests, may do anything. With waits on the host it is not known who waits for whom.
 static void late_connect(struct late_search *search)
 {
     const struct ranks *ranks = search->ranks;
-    size_t count = ranks->row_count;
-    int64_t *waited = xcalloc(count * count, sizeof *waited);
-    uint32_t *next = xcalloc(count, sizeof *next);
+    struct late_pair *pairs = NULL;
+    struct map by_rows = {0};
+    size_t pair_count = 0;
     for (size_t i = 0; i < ranks->late_count; i++) {
         const struct rank_late *late = &ranks->lates[i];
-        int64_t ns = parts_overlap(late->begin, late->end, search->begin, search->end);
-        waited[late->last * count + late->waiter] += ns;
-        waited[late->waiter * count + late->last] += ns;
-    }
-    for (size_t i = 0; i < count; i++)
-        search->rows[i].job = TRACE_NONE;
-    for (uint32_t first = 0; first < count; first++) {
-        size_t left = search->rows[first].job == TRACE_NONE;
-        next[0] = first;
-        while (left) {
-            uint32_t at = next[--left];
-            search->rows[at].job = first;
-            for (uint32_t i = 0; i < count; i++) {
-                if (search->rows[i].job != TRACE_NONE || (double)waited[at * count + i] < late_rank_share * (double)(search->end - search->begin))
-                    continue;
-                search->rows[i].job = first;
-                next[left++] = i;
-            }
+        uint32_t low = late->last < late->waiter ? late->last : late->waiter, high = late->last < late->waiter ? late->waiter : late->last;
+        uint32_t *at = map_put(&by_rows, (uint64_t)low << 32 | high);
+        if (*at == MAP_NONE) {
+            *at = (uint32_t)pair_count;
+            vector_push(pairs, pair_count, (struct late_pair){.low = low, .high = high});
         }
+        pairs[*at].ns += parts_overlap(late->begin, late->end, search->begin, search->end);
     }
-    free(waited);
-    free(next);
+    for (uint32_t i = 0; i < ranks->row_count; i++)
+        search->rows[i].job = i;
+    for (size_t i = 0; i < pair_count; i++) {
+        uint32_t a = late_lowest(search->rows, pairs[i].low), b = late_lowest(search->rows, pairs[i].high);
+        if ((double)pairs[i].ns >= late_rank_share * (double)(search->end - search->begin))
+            search->rows[a > b ? a : b].job = a < b ? a : b;
+    }
+    for (uint32_t i = 0; i < ranks->row_count; i++)
+        search->rows[i].job = late_lowest(search->rows, i);
+    free(pairs);
+    map_free(&by_rows);
 }
 
 static bool late_told(const struct late_search *search, size_t index)
@@ -258,7 +271,7 @@ static double late_of(const struct late_search *search, size_t index, int block,
     return one > 0 || (search->ranks->by_work && search->ranks->nccl) ? one : 0;
 }
 
-// Of 1024 ranks that wait for years, as a damaged store says, the sum is cut.
+// Of many ranks that wait for years, as a damaged store says, the sum is cut.
 static void late_add_waited(struct late_rank *one, int64_t ns)
 {
     one->ranks_ns += ns < TRACE_SUM_END - one->ranks_ns ? ns : TRACE_SUM_END - one->ranks_ns;

@@ -267,9 +267,12 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
 {
     const struct trace *trace = why->ranks->trace;
     struct trace_kernel *list = xcalloc(trace->kernel_count + 1, sizeof *list);
+    bool *is_rank = xcalloc(trace->process_count + 1, sizeof *is_rank);
     const char *best = NULL;
     double most = 0, all = 0, usual = 0, others = (double)(why->ranks->row_count - 1);
     uint32_t late = why->ranks->rows[straggler->row].process;
+    for (size_t i = 0; i < why->ranks->row_count; i++)
+        is_rank[why->ranks->rows[i].process] = true;
     if (trace->kernel_count)
         memcpy(list, trace->kernels, trace->kernel_count * sizeof *list);
     qsort(list, trace->kernel_count, sizeof *list, why_by_kernel);
@@ -277,10 +280,7 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
         const char *name = list[i].name;
         double more = 0;
         for (; i < trace->kernel_count && !strcmp(list[i].name, name); i++) {
-            bool is_rank = false;
-            for (size_t k = 0; k < why->ranks->row_count && !is_rank; k++)
-                is_rank = why->ranks->rows[k].process == list[i].process;
-            if (!is_rank)
+            if (!is_rank[list[i].process])
                 continue;
             more += list[i].process == late ? (double)list[i].ns : -(double)list[i].ns / others;
             usual += list[i].process == late ? 0 : (double)list[i].ns / others;
@@ -301,6 +301,7 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
         straggler->deed_ns = (int64_t)(most >= least && most >= 0.6 * all ? most : all);
     }
     free(list);
+    free(is_rank);
 }
 
 // ---- messages ----

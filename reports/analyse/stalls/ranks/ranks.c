@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/map.h"
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
@@ -64,17 +65,22 @@ static bool ranks_thread_waits(const struct trace *trace, uint32_t thread)
     return false;
 }
 
-// Of the rank itself: it waits for others, or NCCL told of it.
-static bool ranks_works(const struct trace *trace, uint32_t process)
+// Of each process, whether NCCL told of it. The caller frees.
+static bool *ranks_told(const struct trace *trace)
 {
-    const struct trace_process *row = &trace->processes[process];
+    bool *told = xcalloc(trace->process_count + 1, sizeof *told);
     for (size_t i = 0; i < trace->nccl_count; i++)
-        if (trace->nccl[i].process == process)
-            return true;
+        told[trace->nccl[i].process] = true;
     for (size_t i = 0; i < trace->send_count; i++)
-        if (trace->sends[i].process == process)
-            return true;
-    return row->leader != TRACE_NONE && ranks_thread_waits(trace, row->leader);
+        told[trace->sends[i].process] = true;
+    return told;
+}
+
+// Of the rank itself: it waits for others, or NCCL told of it.
+static bool ranks_works(const struct trace *trace, const bool *told, uint32_t process)
+{
+    uint32_t leader = trace->processes[process].leader;
+    return told[process] || (leader != TRACE_NONE && ranks_thread_waits(trace, leader));
 }
 
 static bool ranks_descends(const struct trace *trace, uint32_t process, uint32_t from)
@@ -87,19 +93,19 @@ static bool ranks_descends(const struct trace *trace, uint32_t process, uint32_t
 
 // A script that the launcher started is the rank by its environment; what it started does the rank's work. Who is always the last one
 // waits for nobody: then it is who ran most by far. A rank's own main thread runs, too, when a worker of its data loader runs more.
-static uint32_t ranks_worker_of(const struct trace *trace, uint32_t process)
+static uint32_t ranks_worker_of(const struct trace *trace, const bool *told, uint32_t process)
 {
     enum { IDLE_SHARE = 20 };
     const struct trace_process *row = &trace->processes[process];
     uint32_t best = process;
-    if (row->rank < 0 || row->leader == TRACE_NONE || ranks_works(trace, process))
+    if (row->rank < 0 || row->leader == TRACE_NONE || ranks_works(trace, told, process))
         return process;
     for (uint32_t i = 0; i < trace->process_count; i++) {
         const struct trace_process *other = &trace->processes[i];
         if (i == process || other->kind != TRACE_TARGET || other->leader == TRACE_NONE || other->rank != row->rank ||
             other->ranks != row->ranks || other->node != row->node || !ranks_descends(trace, i, process))
             continue;
-        if (ranks_works(trace, i))
+        if (ranks_works(trace, told, i))
             return i;
         if (trace->threads[other->leader].run_ns > trace->threads[trace->processes[best].leader].run_ns)
             best = i;
@@ -108,9 +114,9 @@ static uint32_t ranks_worker_of(const struct trace *trace, uint32_t process)
     return row->python || own_ns > most_ns / IDLE_SHARE ? process : best;
 }
 
-static void ranks_add(struct ranks *ranks, uint32_t process)
+static void ranks_add(struct ranks *ranks, const bool *told, uint32_t process)
 {
-    process = ranks_worker_of(ranks->trace, process);
+    process = ranks_worker_of(ranks->trace, told, process);
     const struct trace_process *row = &ranks->trace->processes[process];
     if (row->leader == TRACE_NONE || ranks->row_count == RANKS_MAX)
         return;
@@ -126,27 +132,39 @@ static int ranks_by_rank(const void *left, const void *right)
     return (a->process > b->process) - (a->process < b->process);
 }
 
-// The job with most processes: torchrun under srun has a rank of its own, of another size.
+struct ranks_job {
+    int32_t size;
+    size_t count; // of processes that have a rank of it by themselves
+};
+
+// The job with most processes, of equal ones the first: torchrun under srun has a rank of its own, of another size.
 static int32_t ranks_size(const struct trace *trace)
 {
-    int32_t best = -1;
-    size_t most = 0;
+    struct ranks_job *jobs = NULL, best = {.size = -1};
+    struct map by_size = {0};
+    size_t job_count = 0;
     for (uint32_t i = 0; i < trace->process_count; i++) {
-        size_t count = 0;
-        for (uint32_t k = 0; k < trace->process_count && trace->processes[i].rank >= 0; k++)
-            count += trace->processes[k].rank >= 0 && trace->processes[k].ranks == trace->processes[i].ranks &&
-                     !ranks_inherited(trace, k);
-        if (count > most) {
-            most = count;
-            best = trace->processes[i].ranks;
+        const struct trace_process *process = &trace->processes[i];
+        if (process->rank < 0)
+            continue;
+        uint32_t *at = map_put(&by_size, (uint32_t)process->ranks);
+        if (*at == MAP_NONE) {
+            *at = (uint32_t)job_count;
+            vector_push(jobs, job_count, (struct ranks_job){.size = process->ranks});
         }
+        jobs[*at].count += !ranks_inherited(trace, i);
     }
-    return best;
+    for (size_t i = 0; i < job_count; i++)
+        best = jobs[i].count > best.count ? jobs[i] : best;
+    free(jobs);
+    map_free(&by_size);
+    return best.size;
 }
 
 static void ranks_rows(struct ranks *ranks)
 {
     const struct trace *trace = ranks->trace;
+    bool *told = ranks_told(trace);
     ranks->size = ranks_size(trace);
     for (uint32_t i = 0; i < trace->process_count; i++) {
         const struct trace_process *process = &trace->processes[i];
@@ -154,8 +172,9 @@ static void ranks_rows(struct ranks *ranks)
             continue;
         if (ranks->size > 0 ? process->rank >= 0 && process->ranks == ranks->size && !ranks_inherited(trace, i)
                             : ranks_thread_waits(trace, process->leader))
-            ranks_add(ranks, i);
+            ranks_add(ranks, told, i);
     }
+    free(told);
     if (ranks->row_count)
         qsort(ranks->rows, ranks->row_count, sizeof *ranks->rows, ranks_by_rank);
 }
@@ -219,13 +238,17 @@ static void ranks_find_waits(struct ranks *ranks, struct rank_row *row)
 
 // ---- arrivals ----
 
-// When the rank came to the collective in which another one waits in [begin, end). ret_seen: it waited itself.
-static int64_t ranks_arrival(const struct ranks *ranks, const struct rank_row *row, int64_t begin, int64_t end, bool *ret_seen)
+// When the rank came to the collective in which another one waits in [begin, end). ret_seen: it waited itself. One that waits asks in the order of
+// time, so that what was over before stays so.
+static int64_t ranks_arrival(const struct ranks *ranks, size_t index, int64_t begin, int64_t end, bool *ret_seen)
 {
+    const struct rank_row *row = &ranks->rows[index];
     const struct trace_window *waits = ranks->waits + row->wait_first;
     const struct trace_window *best = NULL;
-    for (size_t i = search_first(middle, row->wait_count, waits[middle].end > begin);
-         i < row->wait_count && waits[i].begin < end; i++)
+    size_t *next = &ranks->wait_next[index];
+    while (*next < row->wait_count && waits[*next].end <= begin)
+        ++*next;
+    for (size_t i = *next; i < row->wait_count && waits[i].begin < end; i++)
         if (!best || llabs(waits[i].end - end) < llabs(best->end - end))
             best = &waits[i];
     *ret_seen = best != NULL;
@@ -251,7 +274,8 @@ bool ranks_surely_later(const struct ranks *ranks, size_t last, int64_t last_ns,
     return residual == 0 || (residual > 0 && last_ns - other_ns >= 2 * residual);
 }
 
-bool ranks_compares(const struct ranks *ranks, size_t waiter, size_t other, bool own)
+// Is another rank's arrival looked at for one that waits? own: only those of its node are.
+static bool ranks_compares(const struct ranks *ranks, size_t waiter, size_t other, bool own)
 {
     int64_t residual = trace_residual_ns(ranks->trace, ranks->rows[waiter].process, ranks->rows[other].process);
     return other != waiter && (own ? ranks_same_node(ranks, waiter, other) : residual >= 0);
@@ -262,7 +286,7 @@ static bool ranks_surely_last(const struct ranks *ranks, size_t waiter, const st
     bool seen, sure = ranks_surely_later(ranks, last, last_ns, waiter, wait->begin);
     for (size_t i = 0; i < ranks->row_count && sure; i++)
         if (i != last && ranks_compares(ranks, waiter, i, false))
-            sure = ranks_surely_later(ranks, last, last_ns, i, ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen));
+            sure = ranks_surely_later(ranks, last, last_ns, i, ranks_arrival(ranks, i, wait->begin, wait->end, &seen));
     return sure;
 }
 
@@ -276,7 +300,7 @@ static void ranks_late(struct ranks *ranks, size_t waiter, const struct trace_wi
     for (size_t i = 0; i < ranks->row_count; i++) {
         if (!ranks_compares(ranks, waiter, i, own))
             continue;
-        int64_t at = ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen);
+        int64_t at = ranks_arrival(ranks, i, wait->begin, wait->end, &seen);
         compared++;
         unseen += !seen;
         if (at > last_ns) {
@@ -297,7 +321,7 @@ static void ranks_late(struct ranks *ranks, size_t waiter, const struct trace_wi
     for (size_t i = 0; i < ranks->row_count && unseen * 2 <= compared; i++) {
         if (!ranks_compares(ranks, waiter, i, own))
             continue;
-        int64_t at = ranks_arrival(ranks, &ranks->rows[i], wait->begin, wait->end, &seen);
+        int64_t at = ranks_arrival(ranks, i, wait->begin, wait->end, &seen);
         if (!seen && ranks_surely_later(ranks, i, at, waiter, wait->begin))
             ranks_put_late(ranks, wait->begin, at, waiter, i);
     }
@@ -323,11 +347,13 @@ static bool ranks_send(const struct ranks *ranks)
 static void ranks_of_waits(struct ranks *ranks)
 {
     ranks->messages = ranks->by_work = ranks_send(ranks);
+    ranks->wait_next = xcalloc(ranks->row_count + 1, sizeof *ranks->wait_next);
     for (size_t i = 0; i < ranks->row_count; i++) {
         const struct rank_row *row = &ranks->rows[i];
         if (!row->wait_count)
             continue;
         const struct trace_window *waits = ranks->waits + row->wait_first;
+        memset(ranks->wait_next, 0, ranks->row_count * sizeof *ranks->wait_next);
         if (!ranks->first_end || waits[0].end < ranks->first_end)
             ranks->first_end = waits[0].end;
         if (waits[row->wait_count - 1].end > ranks->last_end)
@@ -335,6 +361,8 @@ static void ranks_of_waits(struct ranks *ranks)
         for (size_t k = 0; k < row->wait_count && !ranks->by_work; k++)
             ranks_late(ranks, i, &waits[k], false);
     }
+    free(ranks->wait_next);
+    ranks->wait_next = NULL;
     if (ranks->by_work)
         ranks_work_of_waits(ranks);
 }

@@ -17,8 +17,6 @@ struct ranks_wait {
 // ranks.c
 // Some `waiter` waited in [begin, end) for `last`. What is too short, or outside of the windows, is not kept.
 void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last);
-// Is another rank's arrival looked at for one that waits? own: only those of its node are.
-bool ranks_compares(const struct ranks *ranks, size_t waiter, size_t other, bool own);
 // Did `last` come later than another rank, at these times? On two nodes that is so beyond twice what their clocks are known within.
 bool ranks_surely_later(const struct ranks *ranks, size_t last, int64_t last_ns, size_t other, int64_t other_ns);
 

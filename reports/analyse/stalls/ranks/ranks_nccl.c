@@ -45,6 +45,7 @@ struct nccl_find {
     struct nccl_message *messages;
     struct ranks_wait *waits;
     struct nccl_row *rows;
+    const struct nccl_came **last_on; // of each node, of the collective that is looked at
     size_t came_count, message_count, wait_count, group;
     bool kernels; // came is when kernels began, else when they were called for
 };
@@ -227,22 +228,40 @@ static void nccl_alone(struct nccl_find *find, const struct nccl_message *side)
 
 // ---- collectives ----
 
-// The last one to a collective for whom `waiter` waited, as far as clocks tell; NULL: nobody. All are in the order of arrival.
-static const struct nccl_came *nccl_last_of(const struct ranks *ranks, const struct nccl_came *first, const struct nccl_came *waiter,
-                                            const struct nccl_came *last, bool own)
+static uint32_t nccl_node(const struct nccl_find *find, const struct nccl_came *one)
 {
-    if (ranks->trace->node_count < 2)
-        return last;
-    const struct nccl_came *end = last;
-    while (last > waiter && !ranks_compares(ranks, waiter->row, last->row, own))
-        last--;
-    if (last == waiter)
-        return NULL;
-    for (const struct nccl_came *other = last - 1; other >= first && !own; other--)
-        if ((other == waiter || ranks_compares(ranks, waiter->row, other->row, own)) &&
-            !ranks_surely_later(ranks, last->row, last->at, other->row, other->at))
-            return nccl_last_of(ranks, first, waiter, end, true);
+    const struct ranks *ranks = find->ranks;
+    return ranks->trace->processes[ranks->rows[one->row].process].node;
+}
+
+// Can its time be compared with that of ranks on other nodes?
+static bool nccl_is_clocked(const struct nccl_find *find, const struct nccl_came *one)
+{
+    const struct trace *trace = find->ranks->trace;
+    return trace->node_count < 2 || trace->nodes[nccl_node(find, one)].error_ns >= 0;
+}
+
+// The last one to a collective of those whose times can be compared; NULL: there is none, or it was not surely the last. They are in the order of
+// arrival.
+static const struct nccl_came *nccl_last_of_all(const struct nccl_find *find, const struct nccl_came *came, size_t count)
+{
+    const struct nccl_came *last = NULL;
+    for (size_t i = count; i > 0; i--) {
+        const struct nccl_came *one = &came[i - 1];
+        if (!nccl_is_clocked(find, one))
+            continue;
+        if (last && !ranks_surely_later(find->ranks, last->row, last->at, one->row, one->at))
+            return NULL;
+        last = last ? last : one;
+    }
     return last;
+}
+
+// For whom `waiter` waited, as far as clocks tell: for the last one of all, if that is known, else of its node. NULL: for nobody.
+static const struct nccl_came *nccl_last_for(const struct nccl_find *find, const struct nccl_came *waiter, const struct nccl_came *of_all)
+{
+    const struct nccl_came *last = of_all && nccl_is_clocked(find, waiter) ? of_all : find->last_on[nccl_node(find, waiter)];
+    return last > waiter ? last : NULL;
 }
 
 static void nccl_met(struct ranks *ranks, int64_t at)
@@ -258,17 +277,21 @@ static void nccl_met(struct ranks *ranks, int64_t at)
 static void nccl_collective(struct nccl_find *find, const struct nccl_came *came, size_t count)
 {
     struct ranks *ranks = find->ranks;
-    const struct nccl_came *last = &came[count - 1];
+    const struct nccl_came *of_all = NULL;
     bool once = true; // numbers of a rank that repeat tell nothing
     find->group++;
     for (size_t i = 0; i < count; i++) {
         once &= find->rows[came[i].row].seen != find->group;
         find->rows[came[i].row].seen = find->group;
     }
-    if (count > 1 && once)
-        nccl_met(ranks, last->at);
+    if (count > 1 && once) {
+        nccl_met(ranks, came[count - 1].at);
+        of_all = nccl_last_of_all(find, came, count);
+        for (size_t i = 0; i < count; i++)
+            find->last_on[nccl_node(find, &came[i])] = &came[i];
+    }
     for (size_t i = 0; i < count; i++) {
-        const struct nccl_came *one = count > 1 && once && i + 1 < count ? nccl_last_of(ranks, came, &came[i], last, false) : NULL;
+        const struct nccl_came *one = count > 1 && once ? nccl_last_for(find, &came[i], of_all) : NULL;
         if (ranks->by_work)
             nccl_wait(find, came[i].row, came[i].at, one ? one->at : came[i].at, came[i].end, one ? one->row : TRACE_NONE);
         else if (one)
@@ -473,7 +496,8 @@ static void nccl_compare(struct nccl_find *find)
 void ranks_of_nccl(struct ranks *ranks)
 {
     const struct trace *trace = ranks->trace;
-    struct nccl_find find = {.ranks = ranks, .rows = xcalloc(ranks->row_count + 1, sizeof *find.rows)};
+    struct nccl_find find = {.ranks = ranks, .rows = xcalloc(ranks->row_count + 1, sizeof *find.rows),
+                             .last_on = xcalloc(trace->node_count + 1, sizeof *find.last_on)};
     uint32_t *row_of = xcalloc(trace->process_count + 1, sizeof *row_of);
     memset(row_of, 0xff, (trace->process_count + 1) * sizeof *row_of);
     for (size_t i = 0; i < ranks->row_count; i++)
@@ -493,4 +517,5 @@ void ranks_of_nccl(struct ranks *ranks)
     free(find.messages);
     free(find.waits);
     free(find.rows);
+    free(find.last_on);
 }
