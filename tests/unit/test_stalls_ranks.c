@@ -85,31 +85,34 @@ TEST(a_late_rank_is_found_among_noise)
 
 TEST(a_late_rank_behind_a_thousand_others_is_named)
 {
-    enum { MANY = 1100, LATE = 1060, COLLECTIVES = 96, FIRST = 10000 };
+    enum { MANY = 1100, LATE = 1060, COLLECTIVES = 48, FIRST = 10000 };
     static struct story story;
     char sql[700];
     story_open_quiet(&story);
-    snprintf(sql, sizeof sql, "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO process (id, recording_id, tgid, "
-             "start_ns, ppid, comm, cmdline, kind) SELECT %d + i, 1, %d + i, 1, 1, 'python3', 'python3 ddp.py', 'target' FROM n", MANY - 1, FIRST, FIRST);
+    snprintf(sql, sizeof sql, "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO process (id, recording_id, "
+             "tgid, start_ns, ppid, comm, cmdline, kind) SELECT %d + i, 1, %d + i, 1, 1, 'python3', 'python3 ddp.py', 'target' FROM n", MANY - 1,
+             FIRST, FIRST);
     story_sql(&story, sql);
     snprintf(sql, sizeof sql, "INSERT INTO thread (id, process_id, tid, comm) SELECT id, id, tgid, 'python3' FROM process WHERE id >= %d", FIRST);
     story_sql(&story, sql);
     snprintf(sql, sizeof sql, "INSERT INTO thread_total SELECT id, 1000, 900, 1000000, 8000000000 FROM process WHERE id >= %d", FIRST);
     story_sql(&story, sql);
-    snprintf(sql, sizeof sql, "UPDATE recording SET target = json_object('ranks', json((SELECT json_group_array(json_object('pid', tgid, 'start_ns', 1, "
-             "'rank', tgid - %d, 'ranks', %d)) FROM process WHERE id >= %d)))", FIRST, MANY, FIRST);
+    snprintf(sql, sizeof sql, "UPDATE recording SET target = json_object('ranks', json((SELECT json_group_array(json_object('pid', tgid, 'start_ns', "
+             "1, 'rank', tgid - %d, 'ranks', %d)) FROM process WHERE id >= %d)))", FIRST, MANY, FIRST);
     story_sql(&story, sql);
-    snprintf(sql, sizeof sql, "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO nccl_op (process_id, enqueued_ns, "
-             "communicator, rank, ranks, sequence, function, count, bytes, plugin_version) SELECT p.id, %lld + i * 100000000 + p.id %% 7 * 1000 + "
-             "CASE p.id WHEN %d THEN 5000000 ELSE 0 END, 77, p.id - %d, %d, i, 'AllReduce', 1, 4, 5 FROM n, process p WHERE p.id >= %d", COLLECTIVES - 1,
-             (long long)story_ns(20), FIRST + LATE, FIRST, MANY, FIRST);
+    snprintf(sql, sizeof sql, "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO nccl_op (process_id, "
+             "enqueued_ns, communicator, rank, ranks, sequence, function, count, bytes, plugin_version) SELECT p.id, %lld + i * 200000000 + "
+             "p.id %% 7 * 1000 + CASE p.id WHEN %d THEN 5000000 ELSE 0 END, 77, p.id - %d, %d, i, 'AllReduce', 1, 4, 5 FROM n, process p WHERE "
+             "p.id >= %d", COLLECTIVES - 1, (long long)story_ns(20), FIRST + LATE, FIRST, MANY, FIRST);
     story_sql(&story, sql);
     story_analyse(&story);
     const struct stall *late = story_find(&story, "straggler");
     CHECK(late != NULL);
-    CHECK_INT(late->rank, LATE);
-    CHECK_INT(late->ranks, MANY);
-    CHECK_DBL((double)late->late_ns, 5e6, 0.1e6);
+    if (late) {
+        CHECK_INT(late->rank, LATE);
+        CHECK_INT(late->ranks, MANY);
+        CHECK_DBL((double)late->late_ns, 5e6, 0.1e6);
+    }
     story_close(&story);
 }
 
