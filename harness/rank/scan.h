@@ -40,7 +40,7 @@ struct scan_shard {
     bool ending;                 // the worker has ended, as far as can be told, and its recorder writes the end
     int64_t started_wall_ns, bytes;
     int64_t cpus;                // one behind the last that it saw; scan_cpus
-    size_t node;                 // of those chosen: the number of its node (choose.h)
+    size_t node;                 // of those that choose_shards chose: 0, 1, … as their nodes follow each other
 };
 
 struct scan {

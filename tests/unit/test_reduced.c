@@ -458,11 +458,11 @@ TEST(a_file_is_written_as_it_is_encoded)
     CHECK_INT(reduced_encode(&job, &bytes, &err), 0);
     FILE *file = open_memstream(&text, &size);
     CHECK(file != NULL);
-    CHECK_INT(reduced_write(&job, file, &written, &err), 0);
+    CHECK_INT(reduced_encode_file(&job, file, &written, &err), 0);
     CHECK_INT(fclose(file), 0);
     CHECK_INT(size, bytes.len);
     CHECK(size == bytes.len && memcmp(text, bytes.text, size) == 0);
-    CHECK_INT(reduced_write(&job, NULL, &counted, &err), 0);
+    CHECK_INT(reduced_encode_file(&job, NULL, &counted, &err), 0);
     CHECK_INT(written, bytes.len);
     CHECK_INT(counted, bytes.len);
     free(text);
@@ -480,7 +480,7 @@ TEST(a_file_that_could_not_be_read_again_is_not_made)
     CHECK_CONTAINS(err.text, "take a larger --window");
     CHECK_INT(file.len, 0);
     size_t counted = 7;
-    CHECK_INT(reduced_write(&large, NULL, &counted, &err), -E2BIG);
+    CHECK_INT(reduced_encode_file(&large, NULL, &counted, &err), -E2BIG);
     CHECK_INT(counted, 7);
     strbuf_free(&file);
 }

@@ -79,7 +79,7 @@ const struct reduced_rank *reduced_member(const struct reduced *reduced, int64_t
 // Added to ret. -E2BIG: the file would be larger than reduced_read takes; ret is as before then.
 ERROR_CHECKED int reduced_encode(const struct reduced *reduced, struct strbuf *ret, struct error *err);
 // The same bytes into a file; NULL: they are only counted. Whether the file took them, its owner asks. -E2BIG: some may have been written.
-ERROR_CHECKED int reduced_write(const struct reduced *reduced, FILE *file, size_t *ret_bytes, struct error *err);
+ERROR_CHECKED int reduced_encode_file(const struct reduced *reduced, FILE *file, size_t *ret_bytes, struct error *err);
 // -EBADMSG: damaged; -EINVAL: no reduced file, or one of a newer version. name: for the sentence. ret is {0} then.
 ERROR_CHECKED int reduced_decode(const void *bytes, size_t size, const char *name, struct reduced *ret, struct error *err);
 ERROR_CHECKED int reduced_read(const char *path, struct reduced *ret, struct error *err);

@@ -177,7 +177,7 @@ int reduced_encode(const struct reduced *reduced, struct strbuf *ret, struct err
     return rc;
 }
 
-int reduced_write(const struct reduced *reduced, FILE *file, size_t *ret_bytes, struct error *err)
+int reduced_encode_file(const struct reduced *reduced, FILE *file, size_t *ret_bytes, struct error *err)
 {
     struct reduced_out out = {.file = file};
     int rc = reduced_put(&out, reduced, err);
