@@ -71,10 +71,16 @@ enum exit_code reduced_job_exit(const struct reduced_job *job)
 // --- what is told ---------------------------------------------------------------------------------
 
 // A file that is not there yet; nothing that appears meanwhile is replaced.
-static int reduced_write(const char *path, const struct strbuf *bytes, struct error *err)
+static int reduced_store(const struct reduced *all, const char *path, size_t *ret_bytes, struct error *err)
 {
     char *partial = merge_partial(path);
-    int rc = render_write_bytes(partial, bytes->text, bytes->len, err);
+    struct render_stream *stream = NULL;
+    int rc = render_stream_open(partial, &stream, err);
+    if (rc == 0) {
+        rc = reduced_encode_file(all, render_stream_file(stream), ret_bytes, err);
+        int close_rc = render_stream_close(stream, rc == 0, err);
+        rc = rc ? rc : close_rc;
+    }
     if (rc == 0)
         rc = merge_settle(partial, path, err);
     unlink(partial);
@@ -102,14 +108,12 @@ static void reduced_measure(const struct reduced *all, struct reduced_told *told
 
 int reduced_job_tell(const struct reduced_job *job, const char *output, bool json, struct error *err)
 {
-    struct strbuf bytes = {0};
+    size_t bytes = 0;
     struct reduced_table table = {0};
-    int rc = reduced_encode(&job->all, &bytes, err);
-    if (rc == 0 && output)
-        rc = reduced_write(output, &bytes, err);
+    int rc = output ? reduced_store(&job->all, output, &bytes, err) : reduced_encode_file(&job->all, NULL, &bytes, err);
     if (rc == 0) {
         struct reduced_told told = {.all = &job->all, .table = &table, .missing = job->missing, .missing_count = job->missing_count,
-                                    .file_bytes = bytes.len};
+                                    .file_bytes = bytes};
         reduced_table_make(&job->all, &table);
         reduced_measure(&job->all, &told);
         if (json)
@@ -118,7 +122,6 @@ int reduced_job_tell(const struct reduced_job *job, const char *output, bool jso
             reduced_print(&told);
         reduced_table_free(&table);
     }
-    strbuf_free(&bytes);
     return rc;
 }
 
