@@ -2,7 +2,7 @@
 // Generative recommender: each event of a user's history is a row, its blocks attend to itself and the events before it by
 // HSTU's SiLU attention with a bias by distance; a target attends to the whole history of its user and to itself, not to the
 // other targets, so that one pass scores all of them. Binary cross-entropy of their clicks; SGD, sparse on the table of items.
-// Inputs and start values from hstu_data.h: those of torch/hstu.py. Compiled once per type.
+// Inputs and start values from hstu_data.h and rng.h: those of torch/hstu.py. Compiled once per type.
 //
 // A block: u, v, q, k = silu(norm(x) W); x + (norm(attention(q, k, v)) * u) W. In the last block only targets attend.
 #include <errno.h>
@@ -12,6 +12,7 @@
 
 #include "reference_models/native/hstu_data.h"
 #include "reference_models/native/network.h"
+#include "reference_models/native/rng.h"
 
 enum { HSTU_U, HSTU_V, HSTU_Q, HSTU_K, HSTU_PARTS };
 // Three calls of attention: the history to itself, the targets to it, each target to itself.
@@ -62,7 +63,7 @@ static void hstu_set_turned(void *arg, size_t i, double value)
 
 static void hstu_start_turned(struct model *model, const char *name, struct hstu_turned turned, size_t parts)
 {
-    hstu_start(model->net.seed, name, parts * turned.in * turned.out, turned.in, hstu_set_turned, &turned);
+    draw_start(model->net.seed, name, parts * turned.in * turned.out, turned.in, hstu_set_turned, &turned);
 }
 
 static void hstu_set(void *arg, size_t i, double value)
@@ -96,13 +97,13 @@ static void hstu_start_values(struct model *model)
         snprintf(name, sizeof name, "layers.%zu.uvqk.weight", i);
         hstu_start_turned(model, name, uvqk, HSTU_PARTS);
         snprintf(name, sizeof name, "layers.%zu.place_bias", i);
-        hstu_start(model->net.seed, name, shape->heads * span, span, hstu_set_position, &position);
+        draw_start(model->net.seed, name, shape->heads * span, span, hstu_set_position, &position);
         snprintf(name, sizeof name, "layers.%zu.out.weight", i);
         hstu_start_turned(model, name, out, 1);
     }
     hstu_start_turned(model, "head.weight", (struct hstu_turned){.to = {value + model->head.weight}, .in = width, .out = 1}, 1);
-    hstu_start(model->net.seed, "items.weight", shape->items * width, width, hstu_set, model->table);
-    hstu_start(model->net.seed, "actions.weight", HSTU_ACTIONS * width, width, hstu_set, model->table + shape->items * width);
+    draw_start(model->net.seed, "items.weight", shape->items * width, width, hstu_set, model->table);
+    draw_start(model->net.seed, "actions.weight", HSTU_ACTIONS * width, width, hstu_set, model->table + shape->items * width);
 }
 
 static void hstu_plan(struct model *model)

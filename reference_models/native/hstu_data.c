@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planted data of the generative recommender, from the counters of torch/common.py (class Draw): a function of (seed,
+// The planted data of the generative recommender, from the counters of torch/draw.py (rng.h): a function of (seed,
 // mode, step) only. Reads nothing.
 #include "reference_models/native/hstu_data.h"
 
 #include <errno.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "reference_models/native/rng.h"
@@ -18,34 +16,6 @@ const struct hstu_shape hstu_shapes[MODEL_SIZE_COUNT] = {
     [MODEL_SIZE_DEMO] = {.layers = 2, .width = 64, .heads = 2, .users = 8, .history = 64, .targets = 8, .items = 20000, .pool = 32, .rate = 0.05},
     [MODEL_SIZE_LARGE] = {.layers = 4, .width = 512, .heads = 4, .users = 8, .history = 2048, .targets = 64, .items = 1000000, .pool = 8, .rate = 0.005},
 };
-
-// Value number k, from 1, of a stream.
-struct draw {
-    uint64_t state, k;
-};
-
-static struct draw draw_of(uint64_t seed, const char *name)
-{
-    struct draw draw = {.state = rng_mix(seed)};
-    for (; *name; name++)
-        draw.state = rng_mix(draw.state ^ (unsigned char)*name);
-    return draw;
-}
-
-static uint64_t draw_next(struct draw *draw)
-{
-    return rng_mix(draw->k++ * 0x9e3779b97f4a7c15u + draw->state);
-}
-
-static double draw_uniform(struct draw *draw)
-{
-    return (double)(draw_next(draw) >> 11) * 0x1p-53;
-}
-
-static uint64_t draw_below(struct draw *draw, uint64_t bound)
-{
-    return ((draw_next(draw) >> 32) * bound) >> 32;
-}
 
 int hstu_batch_new(const struct hstu_shape *shape, bool train, size_t users, struct hstu_batch *ret, struct error *err)
 {
@@ -99,14 +69,4 @@ void hstu_draw(const struct hstu_shape *shape, uint64_t seed, bool train, uint64
                 batch->label[target] = chance < (liked ? 0.5 : 0.25) + (double)((uint64_t)item * 40503 % 1024) * 0x1p-12;
         }
     }
-}
-
-void hstu_start(uint64_t seed, const char *name, size_t count, size_t last_dimension, void (*fn)(void *arg, size_t i, double value), void *arg)
-{
-    char stream[64];
-    double bound = pow((double)last_dimension, -0.5);
-    snprintf(stream, sizeof stream, "weight/%s", name);
-    struct draw draw = draw_of(seed, stream);
-    for (size_t i = 0; i < count; i++)
-        fn(arg, i, draw_uniform(&draw) * (2 * bound) - bound);
 }

@@ -42,7 +42,4 @@ static inline size_t hstu_rows_max(const struct hstu_shape *shape, const struct 
 }
 void hstu_draw(const struct hstu_shape *shape, uint64_t seed, bool train, uint64_t step, struct hstu_batch *batch);
 
-// The start values of a parameter of two dimensions, by its name in the PyTorch model: fn(arg, i, value) for each.
-void hstu_start(uint64_t seed, const char *name, size_t count, size_t last_dimension, void (*fn)(void *arg, size_t i, double value), void *arg);
-
 #endif
