@@ -2,23 +2,18 @@
 // The program `allreduce`: 2 or more forked ranks sum their buffers through shared memory, as a
 // data parallel training does after every backward pass. Every rank marks its own steps; the parent
 // prints the one line of JSON. Exit 1 when a sum is not exactly right.
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "contracts/upgate_step.h"
 #include "reference_models/native/arena.h"
-#include "reference_models/native/ranks.h"
+#include "reference_models/native/job.h"
 #include "reference_models/native/reduce.h"
 #include "reference_models/native/regress.h"
-#include "reference_models/native/workload.h"
 
 static const size_t allreduce_counts[MODEL_SIZE_COUNT] = {
     [MODEL_SIZE_SMALL] = (size_t)1 << 19,
@@ -26,17 +21,10 @@ static const size_t allreduce_counts[MODEL_SIZE_COUNT] = {
     [MODEL_SIZE_LARGE] = (size_t)1 << 26,
 };
 
-// Head of the shared memory; the buffers follow: input and output of rank 0, of rank 1, ...
-struct allreduce_shared {
-    struct ranks_barrier barrier;
-    struct workload_result result[REDUCE_RANKS_MAX];
-};
-
 struct allreduce {
-    const struct args *args;
+    struct job job; // its memory: input and output of rank 0, of rank 1, ...
     const struct reduce_ops *ops;
-    struct allreduce_shared *shared;
-    size_t count, offset_bytes, stride_bytes;
+    size_t count, stride_bytes;
 };
 
 static bool allreduce_step(const struct allreduce *run, const struct reduce *reduce,
@@ -50,11 +38,11 @@ static bool allreduce_step(const struct allreduce *run, const struct reduce *red
     regress_data(regress);
     ug_step_phase_end();
     ug_step_phase_begin("reduce_scatter");
-    ranks_barrier_wait(&run->shared->barrier, reduce->ranks);
+    ranks_barrier_wait(&run->job.head->barrier, reduce->ranks);
     ops->scatter(reduce);
     ug_step_phase_end();
     ug_step_phase_begin("all_gather");
-    ranks_barrier_wait(&run->shared->barrier, reduce->ranks);
+    ranks_barrier_wait(&run->job.head->barrier, reduce->ranks);
     ops->gather(reduce);
     ug_step_phase_end();
     ug_step_phase_begin("check");
@@ -69,22 +57,11 @@ static bool allreduce_step(const struct allreduce *run, const struct reduce *red
     return true;
 }
 
-// A rank alone crashes or hangs, so that the others wait for it as they would in real life.
-static struct plant allreduce_plant(const struct args *args, uint32_t rank)
-{
-    struct plant plant = args->plant;
-    if (rank + 1 != args->ranks) {
-        plant.crash_step = UINT64_MAX;
-        plant.hang_step = UINT64_MAX;
-    }
-    return plant;
-}
-
 static bool allreduce_steps(const struct allreduce *run, const struct reduce *reduce,
                             struct regress *regress, struct workload_result *result)
 {
-    const struct args *args = run->args;
-    struct plant plant = allreduce_plant(args, reduce->rank);
+    const struct args *args = run->job.args;
+    struct plant plant = job_plant(&run->job, reduce->rank);
     bool poisoned = false;
     if (!args->train)
         ug_request_schedule(args->rate_per_s, args->seed);
@@ -118,23 +95,10 @@ static bool allreduce_steps(const struct allreduce *run, const struct reduce *re
     return true;
 }
 
-// The pages exist, but each process maps them at its own first touch: do that before the first
-// step. All ranks wait for each other here, lest the first step wait for one that starts late.
-static void allreduce_touch(const struct allreduce *run, const struct reduce *reduce)
-{
-    for (uint32_t i = 0; i < reduce->ranks; i++) {
-        for (size_t at = 0; at < run->stride_bytes; at += 4096) {
-            (void)((const volatile char *)reduce->input[i])[at];
-            (void)((const volatile char *)reduce->output[i])[at];
-        }
-    }
-    ranks_barrier_wait(&run->shared->barrier, reduce->ranks);
-}
-
 static int allreduce_rank(uint32_t rank, void *arg)
 {
     const struct allreduce *run = arg;
-    const struct args *args = run->args;
+    const struct args *args = run->job.args;
     struct reduce reduce = {
         .rank = rank, .ranks = (uint32_t)args->ranks, .count = run->count, .seed = args->seed,
         .through_root = args->plant.root};
@@ -149,7 +113,7 @@ static int allreduce_rank(uint32_t rank, void *arg)
         fprintf(stderr, "allreduce: rank %u: %s\n", rank, err.text);
         return error_exit_code(rc);
     }
-    char *buffers = (char *)run->shared + run->offset_bytes;
+    char *buffers = run->job.memory;
     for (uint32_t i = 0; i < reduce.ranks; i++) {
         reduce.input[i] = buffers + (2 * i) * run->stride_bytes;
         reduce.output[i] = buffers + (2 * i + 1) * run->stride_bytes;
@@ -159,42 +123,19 @@ static int allreduce_rank(uint32_t rank, void *arg)
     reduce.block_square = xcalloc(run->count / REDUCE_BLOCK, sizeof *reduce.block_square);
     reduce.block_wrong = xcalloc(run->count / REDUCE_BLOCK, sizeof *reduce.block_wrong);
     pool_set_extra(reduce.pool, args->plant.slow);
-    allreduce_touch(run, &reduce);
+    ranks_touch(buffers, 2 * reduce.ranks * run->stride_bytes);
+    ranks_barrier_wait(&run->job.head->barrier, reduce.ranks); // lest the first step wait for one that starts late
     if (args->plant.nostep)
         result.steps = 0;
     bool ok = allreduce_steps(run, &reduce, regress, &result);
     result.samples = (double)result.steps * (double)run->count;
-    run->shared->result[rank] = result;
+    run->job.head->result[rank] = result;
     regress_free(regress);
     arena_free(&arena);
     free(reduce.block_square);
     free(reduce.block_wrong);
     pool_free(reduce.pool);
     return ok ? EXIT_CODE_PASS : EXIT_CODE_FAIL;
-}
-
-// Every rank must hold the same bits.
-static int allreduce_report(const struct allreduce *run)
-{
-    const struct workload_result *result = run->shared->result;
-    for (uint64_t rank = 1; rank < run->args->ranks; rank++) {
-        if (result[rank].checksum != result[0].checksum) {
-            fprintf(stderr, "allreduce: rank %" PRIu64 " and rank 0 hold different sums\n", rank);
-            return EXIT_CODE_FAIL;
-        }
-    }
-    workload_print(run->args, &result[0]);
-    return fflush(stdout) == 0 ? EXIT_CODE_PASS : EXIT_CODE_OPERATIONAL;
-}
-
-// Ends as the rank ended, so that who started us sees a crash as a crash.
-static int allreduce_exit(int status)
-{
-    if (WIFSIGNALED(status)) {
-        signal(WTERMSIG(status), SIG_DFL);
-        raise(WTERMSIG(status));
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_OPERATIONAL;
 }
 
 int main(int argc, char **argv)
@@ -206,27 +147,12 @@ int main(int argc, char **argv)
         .ranks_min = 2,
         .ranks_max = REDUCE_RANKS_MAX};
     struct args args;
-    struct error err = {0};
-    int code = EXIT_CODE_PASS, status = 0;
+    int code = EXIT_CODE_PASS;
     if (!args_begin(&program, argc, argv, &args, &code))
         return code;
-    struct allreduce run = {.args = &args,
+    struct allreduce run = {.job = {.name = program.name, .args = &args},
                             .ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32,
-                            .count = allreduce_counts[args.size],
-                            .offset_bytes = (sizeof *run.shared + 4095) / 4096 * 4096};
+                            .count = allreduce_counts[args.size]};
     run.stride_bytes = run.count * run.ops->real_bytes;
-    size_t bytes = run.offset_bytes + 2 * args.ranks * run.stride_bytes;
-    void *memory;
-    int rc = ranks_share(bytes, &memory, &err);
-    if (rc == 0) {
-        run.shared = memory;
-        rc = ranks_run((uint32_t)args.ranks, allreduce_rank, &run, &status, &err);
-    }
-    if (rc) {
-        fprintf(stderr, "allreduce: %s\n", err.text);
-        return error_exit_code(rc);
-    }
-    if (status)
-        return allreduce_exit(status);
-    return args.plant.exit_code >= 0 ? code : allreduce_report(&run);
+    return job_run(&run.job, 2 * args.ranks * run.stride_bytes, "sums", allreduce_rank, &run);
 }

@@ -15,6 +15,20 @@ enum model_size { MODEL_SIZE_SMALL, MODEL_SIZE_DEMO, MODEL_SIZE_LARGE, MODEL_SIZ
 
 struct hstu_shape;
 
+// A model as one of several ranks that train it together. Its parameters and its gradients are flat arrays, cut into units: what the
+// forward pass reads, and the backward pass is done with, at a time. `= {0}`: a rank that meets no other.
+#define MODEL_UNITS_MAX 16
+struct model_ranks {
+    uint32_t rank;             // reads its own part of the inputs
+    void *value, *grad;        // the flat arrays, zeroed, the caller's; NULL: the model has its own
+    size_t updated;            // what update() works on, reals of
+    void *updated_value;       // these; NULL: the flat arrays
+    const void *updated_grad;
+    void *arg;
+    void (*before)(void *arg, size_t unit); // forward() is about to read the unit's parameters; NULL: nobody asks
+    void (*after)(void *arg, size_t unit);  // backward() has written its gradients; the last unit comes first
+};
+
 struct model_opts {
     uint64_t seed;
     enum model_size size;
@@ -24,6 +38,7 @@ struct model_opts {
     const char *text_path; // transformer: directory of texts
     size_t decode;         // transformer, inference: bytes of a sequence decoded one at a time; 0: none
     size_t batch;          // samples in one batch at most (hstu: users); 0 = the size's own
+    const struct model_ranks *ranks; // transformer: that of torch/transformer.py, value by value; outlives the model. NULL: the native one
     const struct hstu_shape *hstu_shape; // another than the size's; NULL: that
     struct pool *pool;     // borrowed; outlives the model
 };
@@ -51,6 +66,8 @@ struct model_ops {
     // On a device, where the four above only start the work (NULL on the CPU): waits for it; the loss, which loss() has not.
     double (*settle)(struct model *model);
     void (*poison)(struct model *model); // NaN into every parameter; NULL: params() are the parameters themselves, not copies
+    // With opts.ranks, whatever it is now: unit u is reals first[u] up to first[u + 1], multiples of REDUCE_BLOCK. Returns how many units.
+    size_t (*units)(const struct model_opts *opts, size_t first[MODEL_UNITS_MAX + 1]);
     size_t (*samples)(const struct model *model); // items in one batch
     // Decoding: [decode + 1][samples][of a row], the first of the prompt's last row.
     const void *(*logits)(const struct model *model, size_t *ret_count);

@@ -31,12 +31,16 @@ size_t network_add(struct network *net, const char *name, size_t count, double c
     return offset;
 }
 
-struct linear network_linear(struct network *net, const char *name, size_t in, size_t out,
-                             size_t rows)
+size_t network_align(struct network *net, size_t reals)
 {
-    struct linear layer = {.in = in, .out = out};
+    net->count = (net->count + reals - 1) / reals * reals;
+    return net->count;
+}
+
+struct linear network_matrix(struct network *net, const char *name, size_t in, size_t out, size_t rows)
+{
+    struct linear layer = {.in = in, .out = out, .bias = NETWORK_NO_BIAS};
     layer.weight = network_add(net, name, in * out, 0, sqrt(3.0 / (double)in));
-    layer.bias = network_add(net, name, out, 0, 0);
     size_t scratch = ops_gemm_scratch(in, out);
     if (net->train) {
         size_t input = ops_gemm_scratch(out, in), weight = ops_gemm_scratch(rows, out);
@@ -45,6 +49,14 @@ struct linear network_linear(struct network *net, const char *name, size_t in, s
     }
     if (scratch > net->scratch_count)
         net->scratch_count = scratch;
+    return layer;
+}
+
+struct linear network_linear(struct network *net, const char *name, size_t in, size_t out,
+                             size_t rows)
+{
+    struct linear layer = network_matrix(net, name, in, out, rows);
+    layer.bias = network_add(net, name, out, 0, 0);
     return layer;
 }
 
@@ -60,8 +72,10 @@ static void network_draw(struct network *net, size_t entry)
 
 void network_allocate(struct network *net)
 {
-    net->value = network_reals(net, net->count);
-    net->grad = net->train ? network_reals(net, net->count) : NULL;
+    if (!net->value)
+        net->value = network_reals(net, net->count);
+    if (net->train && !net->grad)
+        net->grad = network_reals(net, net->count);
     net->scratch = network_reals(net, net->scratch_count);
     for (size_t entry = 0; entry < net->params; entry++) {
         net->param[entry].value = net->value + net->offset[entry];
@@ -78,6 +92,34 @@ void network_fill(struct network *net, const char *name, real *value, size_t cou
     network_draw(net, entry);
 }
 
+// PyTorch's weights are [out][in].
+struct network_turned {
+    real *to;
+    size_t in, out;
+};
+
+static void network_set_turned(void *arg, size_t i, double value)
+{
+    const struct network_turned *turned = arg;
+    turned->to[i % turned->in * turned->out + i / turned->in] = (real)value;
+}
+
+void network_start_linear(struct network *net, const struct linear *layer, const char *name)
+{
+    struct network_turned turned = {.to = net->value + layer->weight, .in = layer->in, .out = layer->out};
+    draw_start(net->seed, name, layer->in * layer->out, layer->in, network_set_turned, &turned);
+}
+
+static void network_set(void *arg, size_t i, double value)
+{
+    ((real *)arg)[i] = (real)value;
+}
+
+void network_start_table(struct network *net, size_t offset, const char *name, size_t rows, size_t dim)
+{
+    draw_start(net->seed, name, rows * dim, dim, network_set, net->value + offset);
+}
+
 real *network_reals(struct network *net, size_t count)
 {
     return arena_alloc(&net->arena, count, sizeof(real));
@@ -91,7 +133,7 @@ void network_linear_forward(struct network *net, const struct linear *layer, siz
                                        .k = layer->in,
                                        .a = x,
                                        .b = net->value + layer->weight,
-                                       .bias = net->value + layer->bias,
+                                       .bias = layer->bias == NETWORK_NO_BIAS ? NULL : net->value + layer->bias,
                                        .c = y,
                                        .scratch = net->scratch});
 }
@@ -99,7 +141,8 @@ void network_linear_forward(struct network *net, const struct linear *layer, siz
 void network_linear_backward(struct network *net, const struct linear *layer, size_t rows,
                              const real *x, const real *dy, real *dx)
 {
-    ops_column_sum(net->pool, rows, layer->out, dy, net->grad + layer->bias);
+    if (layer->bias != NETWORK_NO_BIAS)
+        ops_column_sum(net->pool, rows, layer->out, dy, net->grad + layer->bias);
     ops_gemm(net->pool, &(struct gemm){.m = layer->in,
                                        .n = layer->out,
                                        .k = rows,

@@ -11,9 +11,13 @@
 #define network_allocate NATIVE_NAME(network_allocate)
 #define network_reals NATIVE_NAME(network_reals)
 #define network_fill NATIVE_NAME(network_fill)
+#define network_align NATIVE_NAME(network_align)
 #define network_linear NATIVE_NAME(network_linear)
+#define network_matrix NATIVE_NAME(network_matrix)
 #define network_linear_forward NATIVE_NAME(network_linear_forward)
 #define network_linear_backward NATIVE_NAME(network_linear_backward)
+#define network_start_linear NATIVE_NAME(network_start_linear)
+#define network_start_table NATIVE_NAME(network_start_table)
 
 #define NETWORK_PARAMS_MAX 160
 
@@ -36,6 +40,7 @@ struct network {
 struct linear {
     size_t in, out, weight, bias; // weight[in][out] and bias[out]: offsets into the flat arrays
 };
+#define NETWORK_NO_BIAS SIZE_MAX // in place of its offset
 
 // Plan a parameter; its offset in the flat arrays. name: a literal.
 size_t network_add(struct network *net, const char *name, size_t count, double center,
@@ -43,8 +48,15 @@ size_t network_add(struct network *net, const char *name, size_t count, double c
 // Plan a linear layer for products of up to `rows` rows.
 struct linear network_linear(struct network *net, const char *name, size_t in, size_t out,
                              size_t rows);
-// Allocate and fill what was planned. Afterwards param[] holds the values' addresses.
+// The same without bias.
+struct linear network_matrix(struct network *net, const char *name, size_t in, size_t out, size_t rows);
+// What is planned next starts at a multiple of so many reals; returns where.
+size_t network_align(struct network *net, size_t reals);
+// Allocate and fill what was planned; a flat array that is there already stays the caller's. Afterwards param[] holds the values' addresses.
 void network_allocate(struct network *net);
+// Start values of the PyTorch model, by the parameter's name there: of a linear layer, and of a table [rows][dim].
+void network_start_linear(struct network *net, const struct linear *layer, const char *name);
+void network_start_table(struct network *net, size_t offset, const char *name, size_t rows, size_t dim);
 // A parameter outside the flat arrays, with its own update: filled at once.
 void network_fill(struct network *net, const char *name, real *value, size_t count, double spread);
 

@@ -32,6 +32,9 @@ void ops_relu_backward(struct pool *pool, size_t count, const real *y, const rea
 // The tanh form of GELU.
 void ops_gelu(struct pool *pool, size_t count, const real *x, real *y);
 void ops_gelu_backward(struct pool *pool, size_t count, const real *x, const real *dy, real *dx);
+// GELU itself, x * Phi(x) with erf, which is what PyTorch's is.
+void ops_gelu_erf(struct pool *pool, size_t count, const real *x, real *y);
+void ops_gelu_erf_backward(struct pool *pool, size_t count, const real *x, const real *dy, real *dx);
 void ops_add(struct pool *pool, size_t count, const real *a, const real *b, real *sum);
 void ops_mul(struct pool *pool, size_t count, const real *a, const real *b, real *product);
 // y = x * sigmoid(x), and its gradient from x.
@@ -48,6 +51,8 @@ struct adam {
 };
 void ops_adam(struct pool *pool, size_t count, const struct adam *adam, const real *grad,
               real *param, real *m, real *v);
+// AdamW: before it the parameters lose the share rate * decay of themselves.
+void ops_adamw(struct pool *pool, size_t count, const struct adam *adam, real decay, const real *grad, real *param, real *m, real *v);
 
 // Row-wise layer norm over n columns; saves mean and 1/sd of each row for the way back. rms: RMS
 // norm, in which the mean counts as 0 and there is no bias (nor dbias: NULL).

@@ -8,6 +8,8 @@
 #define OPS_BLOCK ((size_t)512)
 #define GELU_SCALE ((real)0.7978845608028654) // sqrt(2 / pi)
 #define GELU_CUBIC ((real)0.044715)
+#define GELU_ROOT_HALF ((real)0.7071067811865476)
+#define GELU_DENSITY ((real)0.3989422804014327) // 1 / sqrt(2 pi)
 
 struct elementwise {
     size_t count;
@@ -104,6 +106,42 @@ void ops_gelu_backward(struct pool *pool, size_t count, const real *x, const rea
 {
     struct elementwise work = {.count = count, .x = x, .dy = dy, .out = dx};
     elementwise_for(pool, &work, 60, POOL_NAMED(gelu_backward_part));
+}
+
+// Not in lanes: erf is the C library's, element by element.
+static void gelu_erf_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct elementwise *work = arg;
+    const real *restrict x = work->x;
+    real *restrict y = work->out;
+    (void)again;
+    size_t last = block_end(work->count, end);
+    for (size_t i = begin * OPS_BLOCK; i < last; i++)
+        y[i] = (real)0.5 * x[i] * (1 + NATIVE_ERF(GELU_ROOT_HALF * x[i]));
+}
+
+void ops_gelu_erf(struct pool *pool, size_t count, const real *x, real *y)
+{
+    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 60, POOL_NAMED(gelu_erf_part));
+}
+
+static void gelu_erf_backward_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct elementwise *work = arg;
+    const real *restrict x = work->x, *restrict dy = work->dy;
+    real *restrict dx = work->out;
+    (void)again;
+    size_t last = block_end(work->count, end);
+    for (size_t i = begin * OPS_BLOCK; i < last; i++) {
+        real share = (real)0.5 * (1 + NATIVE_ERF(GELU_ROOT_HALF * x[i]));
+        dx[i] = dy[i] * (share + x[i] * GELU_DENSITY * real_exp((real)-0.5 * x[i] * x[i]));
+    }
+}
+
+void ops_gelu_erf_backward(struct pool *pool, size_t count, const real *x, const real *dy, real *dx)
+{
+    struct elementwise work = {.count = count, .x = x, .dy = dy, .out = dx};
+    elementwise_for(pool, &work, 90, POOL_NAMED(gelu_erf_backward_part));
 }
 
 NATIVE_CLONES static void add_part(void *arg, size_t begin, size_t end, bool again)
@@ -222,7 +260,7 @@ void ops_column_sum(struct pool *pool, size_t rows, size_t n, const real *x, rea
 
 struct update {
     size_t count;
-    real rate, beta1, beta2, epsilon, correction1, correction2;
+    real rate, keep, beta1, beta2, epsilon, correction1, correction2; // keep: of a parameter, before Adam
     const real *grad;
     real *param, *m, *v;
 };
@@ -263,23 +301,23 @@ NATIVE_CLONES static void adam_part(void *arg, size_t begin, size_t end, bool ag
     real *restrict param = work->param, *restrict m = work->m, *restrict v = work->v;
     real keep1 = again ? 1 : work->beta1, keep2 = again ? 1 : work->beta2;
     real take1 = again ? 0 : 1 - work->beta1, take2 = again ? 0 : 1 - work->beta2;
-    real rate = again ? 0 : work->rate;
+    real rate = again ? 0 : work->rate, keep = again ? 1 : work->keep;
     size_t last = block_end(work->count, end);
     NATIVE_SIMD
     for (size_t i = begin * OPS_BLOCK; i < last; i++) {
         m[i] = keep1 * m[i] + take1 * grad[i];
         v[i] = keep2 * v[i] + take2 * grad[i] * grad[i];
         real root = NATIVE_SQRT(v[i] * work->correction2);
-        param[i] -= rate * work->correction1 * m[i] / (root + work->epsilon);
+        param[i] = keep * param[i] - rate * work->correction1 * m[i] / (root + work->epsilon);
     }
 }
 
-void ops_adam(struct pool *pool, size_t count, const struct adam *adam, const real *grad,
-              real *param, real *m, real *v)
+void ops_adamw(struct pool *pool, size_t count, const struct adam *adam, real decay, const real *grad, real *param, real *m, real *v)
 {
     struct update work = {
         .count = count,
         .rate = adam->rate,
+        .keep = 1 - adam->rate * decay,
         .beta1 = adam->beta1,
         .beta2 = adam->beta2,
         .epsilon = adam->epsilon,
@@ -291,4 +329,10 @@ void ops_adam(struct pool *pool, size_t count, const struct adam *adam, const re
         .v = v,
     };
     update_for(pool, &work, 30, POOL_NAMED(adam_part));
+}
+
+void ops_adam(struct pool *pool, size_t count, const struct adam *adam, const real *grad,
+              real *param, real *m, real *v)
+{
+    ops_adamw(pool, count, adam, 0, grad, param, m, v);
 }

@@ -18,7 +18,7 @@
 #include "reference_models/native/rng.h"
 
 static const char *const plant_kinds[] = {
-    "slow", "nan", "crash", "hang", "leak", "coldstart", "exit", "nostep", "op", "replace", "unfuse", "root", "pool1",
+    "slow", "nan", "crash", "hang", "leak", "coldstart", "exit", "nostep", "op", "replace", "unfuse", "root", "buckets", "pool1",
     "compute", "fill", "copy", "fault", "syscall", "fsync", "sleep", "lock", "rival", "straggle"};
 
 static const char *const plant_shares[PLANT_SHARE_COUNT] = {
@@ -105,10 +105,11 @@ static int plant_parse_one(char *spec, struct plant *plant, struct error *err)
         return error_set(err, -EINVAL, "nothing called '%s' can be planted; %s%s", spec,
                          nearest ? "nearest: " : "see --help", nearest ? nearest : "");
     }
-    bool *flag = strcmp(spec, "nostep") == 0  ? &plant->nostep
-                 : strcmp(spec, "root") == 0  ? &plant->root
-                 : strcmp(spec, "pool1") == 0 ? &plant->pool1
-                                              : NULL;
+    bool *flag = strcmp(spec, "nostep") == 0    ? &plant->nostep
+                 : strcmp(spec, "root") == 0    ? &plant->root
+                 : strcmp(spec, "buckets") == 0 ? &plant->buckets
+                 : strcmp(spec, "pool1") == 0   ? &plant->pool1
+                                                : NULL;
     if (flag) {
         *flag = true;
         return value ? error_set(err, -EINVAL, "'%s' takes no value", spec) : 0;

@@ -28,8 +28,9 @@
     "                 computing, memset, memcpy, page faults, reads of /proc, writes to disk\n"    \
     "  sleep:P%       data come late\n"                                                            \
     "  lock:P%        another thread holds a lock; rival:P%: it takes the CPU\n"                   \
-    "  straggle:P%    the last rank of allreduce computes more\n"                                  \
-    "  root           allreduce adds up in one rank\n"                                             \
+    "  straggle:P%    the last of several ranks computes more\n"                                   \
+    "  root           allreduce and ddp add up in one rank\n"                                      \
+    "  buckets        ddp reduces its gradients in many small pieces\n"                            \
     "  pool1          one thread, whatever --threads says"
 
 enum plant_share { // what takes a share of every step, in regress.c
@@ -58,7 +59,7 @@ struct plant {
     enum pool_op op;                 // with op_share > 0
     char op_name[32];
     double op_share;
-    bool root, pool1;
+    bool root, buckets, pool1;
 };
 #define PLANT_NONE                                                                                 \
     {                                                                                              \

@@ -53,6 +53,12 @@ void ranks_unshare(void *memory, size_t bytes)
     munmap(memory, bytes);
 }
 
+void ranks_touch(const void *memory, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += RANKS_PAGE)
+        (void)((const volatile char *)memory)[i];
+}
+
 static void ranks_child(uint32_t rank, uint32_t ranks, pid_t parent,
                         int (*fn)(uint32_t rank, void *arg), void *arg)
 {

@@ -13,10 +13,12 @@
 #define real float
 #define NATIVE_NAME(name) name##_f32
 #define NATIVE_SQRT(x) sqrtf(x)
+#define NATIVE_ERF(x) erff(x)
 #elif NATIVE_REAL_BITS == 64
 #define real double
 #define NATIVE_NAME(name) name##_f64
 #define NATIVE_SQRT(x) sqrt(x)
+#define NATIVE_ERF(x) erf(x)
 #else
 #error "define NATIVE_REAL_BITS to 32 or 64"
 #endif

@@ -27,13 +27,6 @@ static inline int32_t reduce_value(uint32_t i, uint32_t key)
     return (int32_t)((i * 2654435761u + key) >> 21) - 1024;
 }
 
-static size_t reduce_first_block(const struct reduce *reduce, uint32_t rank)
-{
-    if (reduce->through_root)
-        return rank ? reduce->count / REDUCE_BLOCK : 0;
-    return reduce->count / REDUCE_BLOCK * rank / reduce->ranks;
-}
-
 static void reduce_for(struct reduce_work *work, size_t blocks, double operations, pool_fn fn,
                        const char *name)
 {
@@ -67,11 +60,17 @@ NATIVE_CLONES static void reduce_scatter_part(void *arg, size_t begin, size_t en
 {
     const struct reduce_work *work = arg;
     const struct reduce *reduce = work->reduce;
+    size_t origin = reduce->sharded ? work->first : 0;
+    real share = 1 / (real)reduce->ranks;
     (void)again;
     for (size_t block = work->first + begin; block < work->first + end; block++) {
         size_t offset = block * REDUCE_BLOCK;
-        real *restrict to = (real *)reduce->output[reduce->rank] + offset;
+        real *restrict to = (real *)reduce->output[reduce->rank] + (block - origin) * REDUCE_BLOCK;
         const real *restrict first = (const real *)reduce->input[0] + offset;
+        if (reduce->ranks == 1) {
+            memcpy(to, first, REDUCE_BLOCK * sizeof(real));
+            continue;
+        }
         const real *restrict second = (const real *)reduce->input[1] + offset;
         NATIVE_SIMD
         for (size_t i = 0; i < REDUCE_BLOCK; i++)
@@ -82,6 +81,11 @@ NATIVE_CLONES static void reduce_scatter_part(void *arg, size_t begin, size_t en
             for (size_t i = 0; i < REDUCE_BLOCK; i++)
                 to[i] += from[i];
         }
+        if (!reduce->mean)
+            continue;
+        NATIVE_SIMD
+        for (size_t i = 0; i < REDUCE_BLOCK; i++)
+            to[i] *= share;
     }
 }
 
@@ -104,12 +108,12 @@ static void reduce_gather_part(void *arg, size_t begin, size_t end, bool again)
     for (size_t block = begin; block < end; block++) {
         while (block >= reduce_first_block(reduce, owner + 1))
             owner++;
-        if (owner == reduce->rank)
+        if (owner == reduce->rank && !reduce->sharded)
             continue;
-        size_t offset = block * REDUCE_BLOCK;
-        real *to = again ? reduce->spare : reduce->output[reduce->rank];
+        size_t origin = reduce->sharded ? reduce_first_block(reduce, owner) : 0;
+        real *to = again ? reduce->spare : reduce->sharded ? reduce->whole : reduce->output[reduce->rank];
         const real *from = reduce->output[owner];
-        memcpy(to + offset, from + offset, REDUCE_BLOCK * sizeof(real));
+        memcpy(to + block * REDUCE_BLOCK, from + (block - origin) * REDUCE_BLOCK, REDUCE_BLOCK * sizeof(real));
     }
 }
 

@@ -2,13 +2,20 @@
 // Byte-level language model: token and position embedding, pre-norm blocks of causal attention and
 // a GELU MLP, final norm, logits over 256 bytes; cross-entropy of the next byte; Adam (or SGD).
 // Reads windows of a text (text.h). Compiled once per type. Not a sampler: it never generates text.
+//
+// As one of several ranks (opts.ranks) it is the model of torch/transformer.py, value by value: its shapes, start values and inputs, GELU
+// with erf, no bias in the head, AdamW. What the ranks tell each other is share.c's; here are the places in between where they may.
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "reference_models/native/network.h"
+#include "reference_models/native/reduce.h"
 #include "reference_models/native/transformer_data.h"
+
+// Units: the tables, each block, the last norm with the head.
+_Static_assert(TRANSFORMER_LAYERS_MAX + 2 <= MODEL_UNITS_MAX, "a unit of each");
 
 struct norm {
     size_t gain, bias; // offsets into the parameters
@@ -35,6 +42,11 @@ struct model {
     bool plain_sgd;
     real rate;
     uint64_t updates;
+    const struct model_ranks *ranks; // NULL: alone, and the native model
+    size_t units, unit_first[MODEL_UNITS_MAX + 1];
+    size_t updated; // reals that update() works on: of these two
+    real *updated_value;
+    const real *updated_grad;
     size_t token_table, position_table;
     struct block block[TRANSFORMER_LAYERS_MAX];
     struct norm norm;
@@ -55,14 +67,22 @@ static struct norm transformer_norm(struct network *net, const char *gain, const
     return norm;
 }
 
+static void transformer_unit(struct model *model)
+{
+    if (model->ranks)
+        model->unit_first[model->units++] = network_align(&model->net, REDUCE_BLOCK);
+}
+
 static void transformer_plan(struct model *model)
 {
     struct network *net = &model->net;
     size_t dim = model->shape.dim, rows = model->rows;
+    transformer_unit(model);
     model->token_table = network_add(net, "token", TRANSFORMER_VOCABULARY * dim, 0, 0.5);
     model->position_table = network_add(net, "position", model->shape.context * dim, 0, 0.1);
     for (size_t i = 0; i < model->shape.layers; i++) {
         struct block *block = &model->block[i];
+        transformer_unit(model);
         block->norm1 = transformer_norm(net, "norm1.gain", "norm1.bias", dim);
         block->qkv = network_linear(net, "qkv", dim, 3 * dim, rows);
         block->out = network_linear(net, "out", dim, dim, rows);
@@ -70,9 +90,62 @@ static void transformer_plan(struct model *model)
         block->up = network_linear(net, "up", dim, 4 * dim, rows);
         block->down = network_linear(net, "down", 4 * dim, dim, rows);
     }
+    transformer_unit(model);
     model->norm = transformer_norm(net, "norm.gain", "norm.bias", dim);
-    model->head = network_linear(net, "head", dim, TRANSFORMER_VOCABULARY, rows);
+    model->head = (model->ranks ? network_matrix : network_linear)(net, "head", dim, TRANSFORMER_VOCABULARY, rows);
+    if (model->ranks)
+        model->unit_first[model->units] = network_align(net, REDUCE_BLOCK);
+}
+
+static size_t transformer_units(const struct model_opts *opts, size_t first[MODEL_UNITS_MAX + 1])
+{
+    static const struct model_ranks any = {.rank = 0};
+    struct model model = {.ranks = &any, .shape = transformer_shapes_ranks[opts->size]};
+    transformer_plan(&model);
+    memcpy(first, model.unit_first, sizeof model.unit_first);
+    return model.units;
+}
+
+// Gains are 1 and biases 0 in both models.
+static void transformer_start_ranks(struct model *model)
+{
+    struct network *net = &model->net;
+    size_t dim = model->shape.dim;
+    network_start_table(net, model->token_table, "token.weight", TRANSFORMER_VOCABULARY, dim);
+    network_start_table(net, model->position_table, "position.weight", model->shape.context, dim);
+    for (size_t i = 0; i < model->shape.layers; i++) {
+        const struct block *block = &model->block[i];
+        const struct linear *layer[] = {&block->qkv, &block->out, &block->up, &block->down};
+        static const char *const names[] = {"qkv", "out", "mlp.0", "mlp.2"};
+        for (size_t j = 0; j < sizeof layer / sizeof *layer; j++) {
+            char name[48];
+            snprintf(name, sizeof name, "blocks.%zu.%s.weight", i, names[j]);
+            network_start_linear(net, layer[j], name);
+        }
+    }
+    network_start_linear(net, &model->head, "head.weight");
+}
+
+// The flat arrays, and what update() works on.
+static void transformer_arrays(struct model *model)
+{
+    const struct model_ranks *ranks = model->ranks;
+    struct network *net = &model->net;
+    if (ranks) {
+        net->value = ranks->value;
+        net->grad = ranks->grad;
+    }
     network_allocate(net);
+    if (ranks)
+        transformer_start_ranks(model);
+    model->updated = net->count;
+    model->updated_value = net->value;
+    model->updated_grad = net->grad;
+    if (ranks && ranks->updated_value) {
+        model->updated = ranks->updated;
+        model->updated_value = ranks->updated_value;
+        model->updated_grad = ranks->updated_grad;
+    }
 }
 
 static void transformer_block_buffers(struct model *model, struct block *block)
@@ -126,8 +199,8 @@ static void transformer_buffers(struct model *model)
     model->dqkv = network_reals(net, rows * 3 * dim);
     model->dprob = network_reals(net, model->shape.batch * model->shape.heads *
                                           model->shape.context * model->shape.context);
-    model->adam_m = network_reals(net, model->plain_sgd ? 0 : net->count);
-    model->adam_v = network_reals(net, model->plain_sgd ? 0 : net->count);
+    model->adam_m = network_reals(net, model->plain_sgd ? 0 : model->updated);
+    model->adam_v = network_reals(net, model->plain_sgd ? 0 : model->updated);
 }
 
 static void transformer_destroy(struct model *model)
@@ -151,7 +224,8 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
         return rc;
     }
     model->net = (struct network){.pool = opts->pool, .seed = opts->seed, .train = opts->train};
-    model->shape = transformer_shapes[opts->size];
+    model->ranks = opts->ranks;
+    model->shape = (opts->ranks ? transformer_shapes_ranks : transformer_shapes)[opts->size];
     if (opts->batch)
         model->shape.batch = opts->batch;
     model->rows = model->shape.batch * model->shape.context;
@@ -164,8 +238,12 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
         transformer_destroy(model);
         return rc;
     }
-    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : opts->plain_sgd ? 0.1 : TRANSFORMER_RATE(model->shape.dim));
+    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate
+                         : opts->plain_sgd       ? 0.1
+                         : opts->ranks           ? TRANSFORMER_RANKS_RATE
+                                                 : TRANSFORMER_RATE(model->shape.dim));
     transformer_plan(model);
+    transformer_arrays(model);
     transformer_buffers(model);
     *ret_model = model;
     return 0;
@@ -173,7 +251,23 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
 
 static void transformer_load(struct model *model, uint64_t step)
 {
-    transformer_data_draw(&model->text, &model->shape, model->net.seed, step, model->token, model->target);
+    if (model->ranks)
+        transformer_data_draw_rank(&model->text, &model->shape, model->net.seed, model->net.train, model->ranks->rank, step, model->token,
+                                   model->target);
+    else
+        transformer_data_draw(&model->text, &model->shape, model->net.seed, step, model->token, model->target);
+}
+
+static void transformer_before(const struct model *model, size_t unit)
+{
+    if (model->ranks && model->ranks->before)
+        model->ranks->before(model->ranks->arg, unit);
+}
+
+static void transformer_after(const struct model *model, size_t unit)
+{
+    if (model->ranks && model->ranks->after)
+        model->ranks->after(model->ranks->arg, unit);
 }
 
 static struct layernorm transformer_layernorm(struct model *model, const struct norm *norm,
@@ -236,7 +330,7 @@ static void transformer_block_forward(struct model *model, struct block *block, 
                                                    block->mean2, block->scale2);
     ops_layernorm(net->pool, &norm2);
     network_linear_forward(net, &block->up, rows, block->normed2, block->hidden);
-    ops_gelu(net->pool, rows * block->up.out, block->hidden, block->active);
+    (model->ranks ? ops_gelu_erf : ops_gelu)(net->pool, rows * block->up.out, block->hidden, block->active);
     network_linear_forward(net, &block->down, rows, block->active, model->branch);
     ops_add(net->pool, count, block->mid, model->branch, next);
 }
@@ -253,9 +347,11 @@ static struct token transformer_token(struct model *model)
 static void transformer_blocks(struct model *model)
 {
     size_t layers = model->shape.layers;
-    for (size_t i = 0; i < layers; i++)
+    for (size_t i = 0; i < layers; i++) {
+        transformer_before(model, i + 1);
         transformer_block_forward(model, &model->block[i],
                                   i + 1 < layers ? model->block[i + 1].x : model->last);
+    }
 }
 
 // The bytes first to first + rows of each sequence, behind those in the cache; the logits of what follows the last of them.
@@ -294,9 +390,11 @@ static void transformer_forward(struct model *model)
         transformer_pass(model, 0, model->prompt, model->logits);
         return;
     }
+    transformer_before(model, 0);
     ops_token(net->pool, &token, net->value + model->token_table,
               net->value + model->position_table, model->block[0].x);
     transformer_blocks(model);
+    transformer_before(model, model->shape.layers + 1);
     struct layernorm norm = transformer_layernorm(model, &model->norm, model->last, model->normed,
                                                   model->mean, model->scale);
     ops_layernorm(net->pool, &norm);
@@ -316,7 +414,7 @@ static void transformer_block_backward(struct model *model, struct block *block)
     size_t rows = model->rows, count = rows * model->shape.dim, wide = rows * block->up.out;
     real *dactive = model->dhidden, *dhidden = model->dhidden + wide;
     network_linear_backward(net, &block->down, rows, block->active, model->dx, dactive);
-    ops_gelu_backward(net->pool, wide, block->hidden, dactive, dhidden);
+    (model->ranks ? ops_gelu_erf_backward : ops_gelu_backward)(net->pool, wide, block->hidden, dactive, dhidden);
     network_linear_backward(net, &block->up, rows, block->normed2, dhidden, model->dbranch);
     struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid, block->normed2,
                                                    block->mean2, block->scale2);
@@ -343,11 +441,15 @@ static void transformer_backward(struct model *model)
                                                   model->mean, model->scale);
     ops_layernorm_backward(net->pool, &norm, model->dbranch, model->dx,
                            net->grad + model->norm.gain, net->grad + model->norm.bias);
-    for (size_t i = model->shape.layers; i-- > 0;)
+    transformer_after(model, model->shape.layers + 1);
+    for (size_t i = model->shape.layers; i-- > 0;) {
         transformer_block_backward(model, &model->block[i]);
+        transformer_after(model, i + 1);
+    }
     struct token token = transformer_token(model);
     ops_token_backward(net->pool, &token, model->dx, net->grad + model->token_table,
                        net->grad + model->position_table);
+    transformer_after(model, 0);
 }
 
 static void transformer_update(struct model *model)
@@ -355,13 +457,23 @@ static void transformer_update(struct model *model)
     struct network *net = &model->net;
     struct adam adam = {.rate = model->rate,
                         .beta1 = (real)TRANSFORMER_BETA1,
-                        .beta2 = (real)TRANSFORMER_BETA2,
+                        .beta2 = (real)(model->ranks ? TRANSFORMER_RANKS_BETA2 : TRANSFORMER_BETA2),
                         .epsilon = (real)TRANSFORMER_EPSILON,
                         .step = ++model->updates};
     if (model->plain_sgd)
-        ops_sgd(net->pool, net->count, model->rate, net->grad, net->value);
+        ops_sgd(net->pool, model->updated, model->rate, model->updated_grad, model->updated_value);
     else
-        ops_adam(net->pool, net->count, &adam, net->grad, net->value, model->adam_m, model->adam_v);
+        ops_adamw(net->pool, model->updated, &adam, (real)(model->ranks ? TRANSFORMER_RANKS_DECAY : 0), model->updated_grad,
+                  model->updated_value, model->adam_m, model->adam_v);
+}
+
+// Parameters that are kept elsewhere, sharded, are poisoned there: they write over the model's own.
+static void transformer_poison(struct model *model)
+{
+    for (size_t i = 0; i < model->net.params; i++)
+        ((real *)model->net.param[i].value)[0] = (real)NAN;
+    for (size_t i = 0; model->updated_value != model->net.value && i < model->updated; i += REDUCE_BLOCK)
+        model->updated_value[i] = (real)NAN;
 }
 
 static size_t transformer_samples(const struct model *model)
@@ -436,6 +548,8 @@ const struct model_ops NATIVE_NAME(transformer_ops) = {
     .loss = transformer_loss,
     .backward = transformer_backward,
     .update = transformer_update,
+    .poison = transformer_poison,
+    .units = transformer_units,
     .samples = transformer_samples,
     .logits = transformer_logits,
     .params = transformer_params,

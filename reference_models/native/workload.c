@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step loop of the single-process models. Reads the command line, writes the step protocol and
+// The step loop of the models, of one process or of each of several ranks. Reads the command line, writes the step protocol and
 // one line on stdout. Everything that is not part of a step (checksums, output) stays outside its
 // marks.
 #include "reference_models/native/workload.h"
@@ -149,13 +149,14 @@ static void workload_checksum_params(const struct model_ops *ops, const struct m
             workload_checksum(result->checksum, params[i].value, params[i].count * ops->real_bytes);
 }
 
-int workload_run(const struct model_ops *ops, const struct args *args,
+int workload_run(const struct model_ops *ops, const struct args *args, const struct workload_rank *rank,
                  struct workload_result *ret_result, struct error *err)
 {
     struct workload_result result = {
         .model = ops->name, .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
     struct model_opts opts = {
-        .seed = args->seed, .size = args->size, .train = args->train, .text_path = args->text_path, .decode = args->decode};
+        .seed = args->seed, .size = args->size, .train = args->train, .text_path = args->text_path, .decode = args->decode,
+        .ranks = rank ? rank->model : NULL};
     struct model *model = NULL;
     struct regress *regress = NULL;
     if (args->decode && !ops->decode)
@@ -163,13 +164,15 @@ int workload_run(const struct model_ops *ops, const struct args *args,
     int rc = pool_new(args->plant.pool1 ? 1 : args->threads, &opts.pool, err);
     if (rc)
         goto out;
-    rc = regress_new(&args->plant, opts.pool, true, &regress, err);
+    rc = regress_new(&args->plant, opts.pool, !rank || rank->rank + 1 == rank->ranks, &regress, err);
     if (rc)
         goto out;
     rc = ops->create(&opts, &model, err);
     if (rc)
         goto out;
     pool_set_extra(opts.pool, args->plant.slow);
+    if (rank)
+        rank->begin(rank->arg, opts.pool);
     if (args->plant.nostep)
         result.steps = 0;
     else if (!args->train)
@@ -181,6 +184,8 @@ int workload_run(const struct model_ops *ops, const struct args *args,
         else
             workload_infer_step(ops, model, args, regress, step, &result);
     }
+    if (rank)
+        rank->end(rank->arg);
     if (args->train)
         workload_checksum_params(ops, model, &result);
     result.samples = (double)result.steps * (double)ops->samples(model);
@@ -202,7 +207,8 @@ int workload_main(const struct args_program *program, const struct workload_mode
         return code;
     struct workload_result result;
     struct error err = {0};
-    int rc = workload_run(args.real_bits == 64 ? models->float64 : args.cuda ? models->cuda : models->float32, &args, &result, &err);
+    int rc = workload_run(args.real_bits == 64 ? models->float64 : args.cuda ? models->cuda : models->float32, &args, NULL, &result,
+                          &err);
     if (rc) {
         fprintf(stderr, "%s: %s\n", program->name, err.text);
         return error_exit_code(rc);

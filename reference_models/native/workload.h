@@ -26,8 +26,17 @@ uint64_t workload_checksum(uint64_t checksum, const void *data, size_t bytes);
 // One line of JSON; a value that is not a finite number is null.
 void workload_print(const struct args *args, const struct workload_result *result);
 
-// Runs a model as args say. 0, or -errno.
-int workload_run(const struct model_ops *ops, const struct args *args,
+// This process as one of several ranks.
+struct workload_rank {
+    uint32_t rank, ranks;
+    const struct model_ranks *model;
+    void *arg;
+    void (*begin)(void *arg, struct pool *pool); // the model is there; called before the first step
+    void (*end)(void *arg);                      // and behind the last one, before its parameters are looked at
+};
+
+// Runs a model as args say; rank: NULL when it is alone. 0, or -errno.
+int workload_run(const struct model_ops *ops, const struct args *args, const struct workload_rank *rank,
                  struct workload_result *ret_result, struct error *err);
 
 // A model in every arithmetic that there is.

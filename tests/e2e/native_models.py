@@ -3,7 +3,7 @@
 """The native reference workloads as the harness starts them: what they print, what they record, what
 the same seed gives, how the -O1 and -O3 builds compare, and that every planted fault is one.
 
-Runs dlrm, transformer, hstu and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
+Runs dlrm, transformer, hstu, ddp, fsdp and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
 Times nothing: how exactly slow:P% is met is the business of ci/bench.
 """
 import json
@@ -17,7 +17,8 @@ import tempfile
 import time
 
 BUILD = os.environ["UPGATE_BUILD"]
-MODELS = ("dlrm", "transformer", "hstu", "allreduce")
+MODELS = ("dlrm", "transformer", "hstu", "ddp", "fsdp", "allreduce")
+SEVERAL = ("ddp", "fsdp", "allreduce")  # of two ranks, unless told otherwise
 FIELDS = {"model", "mode", "dtype", "device", "size", "ranks", "threads", "steps", "samples", "loss_first",
           "loss_last", "checksum"}
 FAILURES = []
@@ -115,6 +116,46 @@ def case_decode():
         check("%s %s" % (name, " ".join(words)), (code, out, wanted in err), (2, "", True))
 
 
+def case_ranks():
+    """However many there are, they begin with the same parameters, and sharded ones train as whole ones do, up to rounding."""
+    firsts, lasts = set(), set()
+    for ranks in ("1", "2", "3", "4"):
+        got = {name: result(name, "--steps", "5", "--ranks", ranks) for name in ("ddp", "fsdp")}
+        firsts |= {one["loss_first"] for one in got.values()}
+        lasts.add(got["ddp"]["loss_last"])
+        check("ddp and fsdp, %s ranks: %s" % (ranks, got),
+              math.isclose(got["ddp"]["loss_last"], got["fsdp"]["loss_last"], rel_tol=1e-6), True)
+        check("ranks of the result", [one["ranks"] for one in got.values()], [int(ranks)] * 2)
+    check("one first loss for all numbers of ranks", len(firsts), 1)
+    check("and a last one for each: they average over more", len(lasts), 4)
+    plain = result("ddp", "--steps", "5", "--ranks", "3")
+    for plant in ("root", "buckets"):
+        check("ddp, %s: the same bits" % plant, result("ddp", "--steps", "5", "--ranks", "3", "--plant", plant), plain)
+    for name, words, wanted in (("ddp", ("--ranks", "65"), "1 to 64"), ("fsdp", ("--ranks", "0"), "--ranks"),
+                                ("ddp", ("--mode", "infer", "--decode", "4"), "--decode is the transformer's"),
+                                ("fsdp", ("--device", "cuda"), "several ranks are of the CPU"),
+                                ("fsdp", ("--plant", "root"), "are planted in ddp"), ("fsdp", ("--plant", "buckets"), "are planted in ddp")):
+        code, out, err = start(name, *words, "--steps", "1")
+        check("%s %s: %r" % (name, " ".join(words), err), (code, out, wanted in err, err.count("\n")), (2, "", True, 1))
+
+
+def case_dead_rank():
+    """A rank that is killed from outside ends the others and the program, as itself."""
+    for name in ("ddp", "fsdp"):
+        work = subprocess.Popen([program(name), "--size", "small", "--steps", "1000000", "--ranks", "3"], env=clean_env(), stdout=subprocess.PIPE)
+        children = []
+        for _ in range(500):
+            children = descendants(work.pid)
+            if len(children) == 3:
+                break
+            time.sleep(0.01)
+        time.sleep(0.2)  # in their steps
+        os.kill(children[1], signal.SIGKILL)
+        out = work.communicate(timeout=60)[0]
+        check(name + ": a killed rank", (work.returncode, out), (-signal.SIGKILL, b""))
+        check(name + ": nobody is left", [pid for pid in children if not gone(pid)], [])
+
+
 def case_builds():
     """Two builds of one source: the same sums, and losses that differ by rounding at most."""
     for name in MODELS:
@@ -127,7 +168,7 @@ def case_builds():
 
 
 def case_learning():
-    for name, steps, ratio in (("dlrm", 120, 0.92), ("transformer", 60, 0.7), ("hstu", 400, 0.8)):
+    for name, steps, ratio in (("dlrm", 120, 0.92), ("transformer", 60, 0.7), ("hstu", 400, 0.8), ("ddp", 80, 0.8), ("fsdp", 80, 0.8)):
         got = result(name, "--steps", str(steps))
         check("%s learns: %s" % (name, got), got["loss_last"] < ratio * got["loss_first"], True)
 
@@ -178,16 +219,17 @@ def check_records(name, records, mode, steps, slots):
 
 def case_records():
     for name in MODELS:
-        slots = 3 if name == "allreduce" else 1
-        more = ("--ranks", "3") if name == "allreduce" else ()
+        slots = 3 if name in SEVERAL else 1
+        more = ("--ranks", "3") if name in SEVERAL else ()
         for mode in ("train", "infer"):
             records = recorded(name, "--mode", mode, "--steps", "6", *more)
             check_records(name, records, mode, 6, slots)
             said = [r for r in records if "model" in r]
-            losses = of(records, "loss", slot=0)
             if mode == "train":
-                check("%s: recorded and printed" % name, [losses[0]["value"], losses[-1]["value"]],
-                      [said[0]["loss_first"], said[0]["loss_last"]])
+                losses = [[r["value"] for r in of(records, "loss", slot=slot)] for slot in range(slots)]
+                check("%s: recorded, of one rank, and printed" % name,
+                      [said[0]["loss_first"], said[0]["loss_last"]] in [[one[0], one[-1]] for one in losses], True)
+                check("%s: ranks that read something else" % name, len({one[0] for one in losses}), slots if name in ("ddp", "fsdp") else 1)
         held = recorded(name, "--steps", "6", *more, block="2")
         check("%s: steps under a gate" % name, len(of(held, "step")), 6 * slots)
 
@@ -266,7 +308,7 @@ def case_hang():
         time.sleep(1)
         check(name + " hangs", work.poll(), None)
         children = descendants(work.pid)
-        check(name + " ranks", len(children), 2 if name == "allreduce" else 0)
+        check(name + " ranks", len(children), 2 if name in SEVERAL else 0)
         work.kill()
         work.communicate()
         for _ in range(200):

@@ -69,14 +69,14 @@ TEST(everything)
 TEST(regressions)
 {
     struct args args;
-    CHECK_INT(parse(&one, "--plant op:bag_part:3%,fill:1.5%,lock:0.2,pool1,root", &args, NULL), 0);
+    CHECK_INT(parse(&one, "--plant op:bag_part:3%,fill:1.5%,lock:0.2,pool1,root,buckets", &args, NULL), 0);
     CHECK_STR(args.plant.op_name, "bag_part");
     CHECK_DBL(args.plant.op_share, 0.03, 1e-12);
     CHECK_INT(args.plant.op, POOL_OP_SLOW);
     CHECK_DBL(args.plant.share[PLANT_SHARE_FILL], 0.015, 1e-12);
     CHECK_DBL(args.plant.share[PLANT_SHARE_LOCK], 0.2, 1e-12);
     CHECK_DBL(args.plant.share[PLANT_SHARE_COPY], 0, 0);
-    CHECK(args.plant.pool1 && args.plant.root && !args.plant.nostep);
+    CHECK(args.plant.pool1 && args.plant.root && args.plant.buckets && !args.plant.nostep);
     CHECK_INT(parse(&one, "--plant unfuse:5%", &args, NULL), 0);
     CHECK_STR(args.plant.op_name, "bias_part");
     CHECK_INT(args.plant.op, POOL_OP_ADDED);
@@ -111,6 +111,10 @@ TEST(refused)
     check_refused(&one, "--threads 0", "out of range");
     check_refused(&one, "--ranks 2", "1 to 1");
     check_refused(&many, "--ranks 1", "2 to 64");
+    check_refused(&many, "--ranks 65", "2 to 64");
+    check_refused(&many, "--device cuda", "several ranks are of the CPU");
+    check_refused(&one, "--device cuda", "this program has no CUDA");
+    check_refused(&one, "--plant buckets:3", "takes no value");
     check_refused(&one, "--mode infer --rate -3", "negative");
     check_refused(&one, "--mode train --rate 3", "--rate");
     check_refused(&one, "word", "'word'");

@@ -77,14 +77,15 @@ static void check_param(const struct model_ops *ops, struct model *model,
     }
 }
 
-static void check_gradients(const struct model_ops *ops, const char *text_path)
+static void check_gradients(const struct model_ops *ops, const char *text_path, const struct model_ranks *ranks)
 {
     struct model_opts opts = {.seed = 5,
                               .size = MODEL_SIZE_SMALL,
                               .train = true,
                               .plain_sgd = true,
                               .learning_rate = 0.125,
-                              .text_path = text_path};
+                              .text_path = text_path,
+                              .ranks = ranks};
     struct pool *pool;
     struct model *model = model_new(ops, opts, 1, &pool);
     struct rng rng = rng_stream(1, 0, 0);
@@ -101,17 +102,23 @@ static void check_gradients(const struct model_ops *ops, const char *text_path)
 
 TEST(dlrm_gradient)
 {
-    check_gradients(&dlrm_ops_f64, NULL);
+    check_gradients(&dlrm_ops_f64, NULL, NULL);
 }
 
 TEST(transformer_gradient)
 {
-    check_gradients(&transformer_ops_f64, "/nonexistent");
+    check_gradients(&transformer_ops_f64, "/nonexistent", NULL);
+}
+
+TEST(transformer_of_ranks_gradient)
+{
+    static const struct model_ranks alone = {.rank = 0};
+    check_gradients(&transformer_ops_f64, "/nonexistent", &alone);
 }
 
 TEST(hstu_gradient)
 {
-    check_gradients(&hstu_ops_f64, NULL);
+    check_gradients(&hstu_ops_f64, NULL, NULL);
 }
 
 static double train_step(const struct model_ops *ops, struct model *model, uint64_t step)

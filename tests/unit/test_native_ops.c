@@ -55,6 +55,21 @@ TEST(gelu_gradient)
     pool_free(t.pool);
 }
 
+TEST(gelu_erf_gradient)
+{
+    struct unary t = {.pool = pool_with(1, 0), .forward = ops_gelu_erf};
+    gradient_draw(t.x, ROWS * N, 1);
+    gradient_draw(t.weight, ROWS * N, 2);
+    for (size_t i = 0; i < ROWS * N; i++)
+        t.x[i] *= 3;
+    unary_value(&t);
+    for (size_t i = 0; i < ROWS * N; i++)
+        CHECK_DBL(t.y[i], 0.5 * t.x[i] * erfc(-t.x[i] / sqrt(2)), 1e-14);
+    ops_gelu_erf_backward(t.pool, ROWS * N, t.x, t.weight, t.dx);
+    gradient_check(unary_value, &t, t.x, t.dx, ROWS * N, 1);
+    pool_free(t.pool);
+}
+
 TEST(relu_gradient)
 {
     struct unary t = {.pool = pool_with(1, 0), .forward = ops_relu};
@@ -227,6 +242,24 @@ TEST(optimizers_follow_their_formula)
     pool_free(pool);
 }
 
+TEST(adamw_decays_before_adam)
+{
+    struct pool *pool = pool_with(1, 0);
+    double grad[N], start[N], param[N], want[N], m[2][N] = {{0}}, v[2][N] = {{0}};
+    gradient_draw(grad, N, 15);
+    gradient_draw(start, N, 16);
+    memcpy(param, start, sizeof param);
+    for (size_t i = 0; i < N; i++)
+        want[i] = start[i] * (1 - 0.01 * 0.5);
+    ops_adamw(pool, N, &(struct adam){0.01, 0.9, 0.99, 1e-8, 1}, 0.5, grad, param, m[0], v[0]);
+    ops_adam(pool, N, &(struct adam){0.01, 0.9, 0.99, 1e-8, 1}, grad, want, m[1], v[1]);
+    for (size_t i = 0; i < N; i++) {
+        CHECK_DBL(param[i], want[i], 1e-15);
+        CHECK(m[0][i] == m[1][i] && v[0][i] == v[1][i]); // no part of the gradient, as it is in Adam with L2
+    }
+    pool_free(pool);
+}
+
 // All operations that write in place, on a pool that repeats each item two to three times.
 TEST(repeats_change_no_bit)
 {
@@ -242,8 +275,8 @@ TEST(repeats_change_no_bit)
         for (size_t i = 0; i < COUNT; i++)
             x[side][3][i] = fabs(x[side][3][i]);
         ops_sgd(pool, COUNT, 0.1, x[side][0], x[side][1]);
-        ops_adam(pool, COUNT, &(struct adam){0.01, 0.9, 0.99, 1e-8, 5}, x[side][0], x[side][1],
-                 x[side][2], x[side][3]);
+        ops_adamw(pool, COUNT, &(struct adam){0.01, 0.9, 0.99, 1e-8, 5}, 0.1, x[side][0], x[side][1],
+                  x[side][2], x[side][3]);
         ops_gelu(pool, COUNT, x[side][1], x[side][0]);
     }
     for (int i = 0; i < 4; i++) {

@@ -76,7 +76,7 @@ static void check_sums(const struct reduce_ops *ops, uint32_t ranks, double extr
 
 TEST(sums_are_exact)
 {
-    static const uint32_t counts[] = {2, 3, 5, 8};
+    static const uint32_t counts[] = {1, 2, 3, 5, 8};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         check_sums(&reduce_ops_f32, counts[i], 0);
         check_sums(&reduce_ops_f64, counts[i], 0);
@@ -102,6 +102,47 @@ TEST(sums_match_a_plain_loop)
     CHECK_DBL(lowest, -1024, 0); // the inputs use their whole range
     CHECK_DBL(highest, 1023, 0);
     reduce_free(rank, 3);
+}
+
+// Repeats change nothing; sharded, nothing is written behind the chunk that a rank keeps.
+static void check_means(uint32_t ranks, bool sharded)
+{
+    struct reduce *rank = reduce_new(&reduce_ops_f64, ranks, 0.7);
+    double *whole = calloc(COUNT, sizeof *whole), *want = calloc(COUNT, sizeof *want);
+    for (uint32_t i = 0; i < ranks; i++) {
+        rank[i].mean = true;
+        rank[i].sharded = sharded;
+        rank[i].whole = whole;
+        reduce_ops_f64.fill(&rank[i], 3);
+        for (size_t j = 0; j < COUNT; j++)
+            want[j] += ((double *)rank[i].input[i])[j] / ranks;
+    }
+    for (uint32_t i = 0; i < ranks; i++)
+        reduce_ops_f64.scatter(&rank[i]);
+    for (uint32_t i = 0; i < ranks; i++) {
+        const double *got = sharded ? whole : rank[i].output[i];
+        size_t chunk = (reduce_first_block(&rank[i], i + 1) - reduce_first_block(&rank[i], i)) * REDUCE_BLOCK;
+        uint64_t wrong = 0;
+        if (sharded && chunk < COUNT)
+            CHECK_DBL(((double *)rank[i].output[i])[chunk], 0, 0);
+        memset(whole, 0xff, COUNT * sizeof *whole);
+        reduce_ops_f64.gather(&rank[i]);
+        for (size_t j = 0; j < COUNT; j++)
+            wrong += !(fabs(got[j] - want[j]) <= 1e-9);
+        CHECK_INT(wrong, 0);
+    }
+    free(whole);
+    free(want);
+    reduce_free(rank, ranks);
+}
+
+TEST(means_and_their_parts)
+{
+    static const uint32_t counts[] = {1, 2, 3, 7, 41}; // 40 blocks: not as many for each, and none for one
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        check_means(counts[i], false);
+        check_means(counts[i], true);
+    }
 }
 
 // Every position is looked at within 8 steps, and one wrong value there is noticed.
