@@ -159,8 +159,7 @@ static int check_model(const struct check *check, int i)
     if (workload->ranks < model->ranks_min || workload->ranks > model->ranks_max)
         return check_fail(
             check, check_at(i, "ranks"),
-            "model '%s' takes %llu to %llu ranks, not %llu; ddp, fsdp, dlrm-sharded (Python) and allreduce "
-            "(native) take several",
+            "model '%s' takes %llu to %llu ranks, not %llu; ddp, fsdp, dlrm-sharded and allreduce take several",
             model->name, (unsigned long long)model->ranks_min, (unsigned long long)model->ranks_max,
             (unsigned long long)workload->ranks);
     if (workload->size && strcmp(workload->size, "small") != 0 &&

@@ -288,6 +288,11 @@ TEST(native_and_distributed_models)
     CHECK_STR(plan->sides[0].models, "build/o1");
     CHECK(!plan->sides[1].models);
     plan_free(plan);
+    plan = load("baseline: {models: build/o1}\ncandidate: {name: own}\n"
+                "workloads: [{name: w, model: ddp}, {name: x, model: fsdp, ranks: 4, mode: infer}]\n");
+    CHECK_INT(plan->workloads[0].ranks, 2);
+    CHECK_INT(plan->workloads[1].ranks, 4);
+    plan_free(plan);
     plan = load("baseline: {python: a}\ncandidate: {python: b}\n"
                 "workloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n"
                 "gate: {metrics: {scaling_efficiency: {}}}\n");
