@@ -98,7 +98,7 @@ static int args_set(const struct args_program *program, int option, const char *
         rc = args_choice(value, args_devices, 2, &idx, err);
         args->cuda = idx == 1;
         if (rc == 0 && args->cuda && program->ranks_max > 1)
-            return error_set(err, -EINVAL, "several ranks are of the CPU; on GPUs reference_models/torch has them");
+            return error_set(err, -EINVAL, "several ranks are of the CPU; on GPUs ddp and fsdp of reference_models/torch have them");
         if (rc == 0 && args->cuda && !program->cuda)
             return error_set(err, -EINVAL, "this program has no CUDA; %s of reference_models/native-cuda has, which needs nvcc to build",
                              program->name);

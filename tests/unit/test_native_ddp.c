@@ -170,7 +170,7 @@ TEST(ranks_train_as_one_process_does)
 {
     double first[STEPS];
     train_alone(1, first);
-    CHECK(first[STEPS - 1] < first[0]);
+    CHECK_DBL(first[0], log(256), 0.8); // it knows nothing yet
     for (uint32_t ranks = 1; ranks <= RANKS_MAX; ranks++)
         check_ranks(ranks, first[0]);
 }
