@@ -128,16 +128,18 @@ def check_skips_and_plants(version, runs):
             version, counted["notes"], counted["stderr"][-500:]))
 
 
-def check_native(model, ranks, first, last):
-    """The native twin has the losses of rank 0. It reads the same text where there is one; else each has another of its own."""
+def check_native_ranks(model, ranks, first, last):
+    """The native twin has the losses of rank 0, where there is a text that both read: else each has another of its own."""
     program = os.path.join(os.environ.get("UPGATE_BUILD", ""), "reference_models", "native", model)
-    if not os.path.exists(program) or not os.path.isdir("/usr/share/common-licenses"):
-        print("native %s is not compared: no '%s', or no '/usr/share/common-licenses'" % (model, program), flush=True)
+    if not os.path.exists(program):
+        print("native %s is not compared: '%s' is missing" % (model, program), flush=True)
         return
     words = COMMON[:COMMON.index("--device")] + ["--ranks", str(ranks)]
     done = subprocess.run([program] + words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
     check(done.returncode == 0, "native %s: %s" % (model, done.stderr))
-    if done.returncode == 0:
+    if "generated text" in done.stderr:
+        print("native %s is not compared: %s" % (model, done.stderr.strip()), flush=True)
+    elif done.returncode == 0:
         got = json.loads(done.stdout)
         worst = max(abs(got["loss_first"] / first - 1), abs(got["loss_last"] / last - 1))
         print("native %s, %d ranks: losses off PyTorch's by %.1g" % (model, ranks, worst), flush=True)
@@ -170,7 +172,7 @@ def check_ranks(pythons):
             check(worst < 1e-5, "%s: losses off ddp's by %g" % (name, worst))
         for name in ("ddp", "fsdp"):
             line = json.loads(runs[name].stdout.splitlines()[-1])
-            check_native(name, 2, line["loss_first"], line["loss_last"])
+            check_native_ranks(name, 2, line["loss_first"], line["loss_last"])
         pieces = [json.loads(runs["sharded " + budget].stdout.splitlines()[-1])["pieces"] for budget in ("80000", "36800", "31000")]
         check([sorted(kinds) for kinds in pieces] == [["table"], ["row", "table"], ["column", "row", "table"]], "placements: %s" % pieces)
         for budget in ("36800", "31000"):
@@ -198,7 +200,7 @@ def main():
         versions = list(results)
         alone = results[versions[0]].get("transformer train") if versions else None
         if alone and len(alone["losses"]) == 10:
-            check_native("ddp", 1, alone["losses"][0], alone["losses"][-1])  # of one rank it is the transformer
+            check_native_ranks("ddp", 1, alone["losses"][0], alone["losses"][-1])  # of one rank it is the transformer
         for model in TRAINED:
             for version in versions[1:]:
                 one, other = results[versions[0]].get("%s train" % model), results[version].get("%s train" % model)
