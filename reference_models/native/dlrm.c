@@ -156,36 +156,6 @@ static void dlrm_load(struct model *model, uint64_t step)
                                                   .arg = model});
 }
 
-// Copies between bottom_out[batch][dim] and vector 0 of [batch][vectors][dim].
-struct dlrm_vector0 {
-    size_t dim, from_stride, to_stride;
-    const real *from;
-    real *to;
-};
-
-static void dlrm_vector0_part(void *arg, size_t begin, size_t end, bool again)
-{
-    const struct dlrm_vector0 *work = arg;
-    (void)again;
-    for (size_t row = begin; row < end; row++)
-        memcpy(work->to + row * work->to_stride, work->from + row * work->from_stride,
-               work->dim * sizeof(real));
-}
-
-static void dlrm_vector0(struct model *model, const real *from, size_t from_stride, real *to,
-                         size_t to_stride)
-{
-    struct dlrm_vector0 work = {.dim = model->shape->dim,
-                                .from_stride = from_stride,
-                                .to_stride = to_stride,
-                                .from = from,
-                                .to = to};
-    pool_for(model->net.pool, &(struct pool_work){.count = model->shape->batch,
-                                                  .cost = 4.0 * (double)work.dim,
-                                                  POOL_FN(dlrm_vector0_part),
-                                                  .arg = &work});
-}
-
 static struct bags dlrm_bags(const struct model *model)
 {
     return (struct bags){.tables = model->shape->tables,
@@ -205,7 +175,7 @@ static void dlrm_forward(struct model *model)
     network_linear_forward(net, &model->bottom1, batch, model->dense, model->bottom_hidden);
     ops_relu(net->pool, batch * shape->bottom, model->bottom_hidden, model->bottom_active);
     network_linear_forward(net, &model->bottom2, batch, model->bottom_active, model->bottom_out);
-    dlrm_vector0(model, model->bottom_out, shape->dim, model->concat, stride);
+    ops_copy_rows(net->pool, batch, shape->dim, model->bottom_out, shape->dim, model->concat, stride);
     ops_interact(net->pool, batch, model->vectors, shape->dim, model->concat, model->features);
     network_linear_forward(net, &model->top1, batch, model->features, model->top_hidden1);
     ops_relu(net->pool, batch * shape->top1, model->top_hidden1, model->top_active1);
@@ -237,7 +207,7 @@ static void dlrm_backward(struct model *model)
                             model->dfeatures);
     ops_interact_backward(net->pool, batch, model->vectors, shape->dim, model->concat,
                           model->dfeatures, model->dconcat);
-    dlrm_vector0(model, model->dconcat, stride, model->dbottom, shape->dim);
+    ops_copy_rows(net->pool, batch, shape->dim, model->dconcat, stride, model->dbottom, shape->dim);
     network_linear_backward(net, &model->bottom2, batch, model->bottom_active, model->dbottom,
                             model->dbottom2);
     ops_relu_backward(net->pool, batch * shape->bottom, model->bottom_active, model->dbottom2,

@@ -75,11 +75,13 @@ double ops_bce_loss(struct pool *pool, size_t rows, const real *logits, const re
                     real *row_loss, real *dlogits);
 
 // Embedding bags over several tables: out[table] + row * out_stride gets the sum of the rows of
-// table[.][dim] named by ids[rows][size]. Repeats look up spare_ids instead, into nowhere: a row
+// table[.][dim] named by ids[rows][size], or, of bags of different sizes, by ids[offset[row]] up to
+// ids[offset[row + 1]]. Repeats look up spare_ids instead, into nowhere: a row
 // just looked up is still in the cache and would cost less than the work that it stands for.
 struct bag {
-    size_t size;
+    size_t size; // with offsets: the mean, for what it costs
     const uint32_t *ids, *spare_ids; // spare_ids: of another batch
+    const uint32_t *offset, *spare_offset; // [rows + 1]; NULL: all have `size`
     real *table, *out;
     const real *dout;
 };
@@ -92,6 +94,16 @@ void ops_bag(struct pool *pool, const struct bags *bags);
 // table[id] -= rate * dout for each id of each bag: the sparse SGD update, duplicates in order.
 void ops_bag_sgd(struct pool *pool, const struct bags *bags, real rate);
 
+// The rows that a batch named, each once: the gradient of table[row[i]] is the sum of dout[vector[k]], k from begin[i] up to begin[i + 1],
+// in this order. Adagrad of each element: square += gradient^2, table -= rate * gradient / (sqrt(square) + epsilon). square NULL: SGD.
+struct bag_rows {
+    size_t rows, dim;
+    const uint32_t *row, *begin, *vector; // [rows], all different; [rows + 1]; [begin[rows]]
+    const real *dout;                     // [.][dim]
+    real *table, *square;                 // [.][dim]
+};
+void ops_bag_update(struct pool *pool, const struct bag_rows *rows, real rate, real epsilon);
+
 // out[rows][dim] = token_table[token] + position_table[row % context]; and the gradients of both.
 struct token {
     size_t rows, dim, context, vocabulary;
@@ -101,6 +113,10 @@ void ops_token(struct pool *pool, const struct token *embed, const real *token_t
                const real *position_table, real *out);
 void ops_token_backward(struct pool *pool, const struct token *embed, const real *dout,
                         real *dtoken_table, real *dposition_table);
+
+// to[row * to_stride] up to `dim` behind it = from[row * from_stride]...
+void ops_copy_rows(struct pool *pool, size_t rows, size_t dim, const real *from, size_t from_stride,
+                   real *to, size_t to_stride);
 
 // out[row] = x[row][0][:] followed by the dot products of all pairs of the `vectors` vectors of
 // x[rows][vectors][dim], in the order (1,0) (2,0) (2,1) ...

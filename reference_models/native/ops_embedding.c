@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lookups in tables and what recommenders do with them: embedding bags, token and position
 // embeddings, dot interaction. Compiled once per type. An item is a row of the batch (of one
-// table).
+// table), or of a table.
 #include "reference_models/native/ops.h"
 
 #define TOKEN_COLUMNS (64 / sizeof(real))
@@ -19,6 +19,15 @@ static double bags_cost(const struct bags *bags)
     return lookups / (double)bags->tables * (double)bags->dim;
 }
 
+// The ids of a bag.
+static inline const uint32_t *bag_ids(const struct bag *bag, size_t row, bool again, size_t *ret_count)
+{
+    const uint32_t *ids = again ? bag->spare_ids : bag->ids;
+    const uint32_t *offset = again ? bag->spare_offset : bag->offset;
+    *ret_count = offset ? offset[row + 1] - offset[row] : bag->size;
+    return ids + (offset ? offset[row] : row * bag->size);
+}
+
 NATIVE_CLONES static void bag_part(void *arg, size_t begin, size_t end, bool again)
 {
     const struct bags *bags = arg;
@@ -26,11 +35,11 @@ NATIVE_CLONES static void bag_part(void *arg, size_t begin, size_t end, bool aga
     real nowhere[OPS_BAG_DIM_MAX];
     for (size_t item = begin; item < end; item++) {
         const struct bag *bag = &bags->bag[item / bags->rows];
-        size_t row = item % bags->rows;
-        const uint32_t *ids = (again ? bag->spare_ids : bag->ids) + row * bag->size;
+        size_t row = item % bags->rows, count;
+        const uint32_t *ids = bag_ids(bag, row, again, &count);
         real *restrict out = again ? nowhere : bag->out + row * bags->out_stride;
         memset(out, 0, dim * sizeof *out);
-        for (size_t i = 0; i < bag->size; i++) {
+        for (size_t i = 0; i < count; i++) {
             const real *restrict from = bag->table + ids[i] * dim;
             NATIVE_SIMD
             for (size_t j = 0; j < dim; j++)
@@ -57,10 +66,10 @@ NATIVE_CLONES static void bag_sgd_part(void *arg, size_t begin, size_t end, bool
     real rate = again ? 0 : work->rate;
     for (size_t item = begin; item < end; item++) {
         const struct bag *bag = &bags->bag[item / bags->rows];
-        size_t row = item % bags->rows;
-        const uint32_t *ids = (again ? bag->spare_ids : bag->ids) + row * bag->size;
+        size_t row = item % bags->rows, count;
+        const uint32_t *ids = bag_ids(bag, row, again, &count);
         const real *restrict dout = bag->dout + row * bags->out_stride;
-        for (size_t i = 0; i < bag->size; i++) {
+        for (size_t i = 0; i < count; i++) {
             real *restrict to = bag->table + ids[i] * dim;
             NATIVE_SIMD
             for (size_t j = 0; j < dim; j++)
@@ -76,6 +85,59 @@ void ops_bag_sgd(struct pool *pool, const struct bags *bags, real rate)
                                        .grain = bags->rows,
                                        .cost = 12 * bags_cost(bags),
                                        POOL_FN(bag_sgd_part),
+                                       .arg = &work});
+}
+
+struct bag_rows_update {
+    const struct bag_rows *rows;
+    real rate, epsilon;
+};
+
+// An item is a row, so no two threads write to one. A repeat writes nowhere.
+NATIVE_CLONES static void bag_update_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct bag_rows_update *work = arg;
+    const struct bag_rows *rows = work->rows;
+    size_t dim = rows->dim;
+    real rate = work->rate, epsilon = work->epsilon;
+    real sum[OPS_BAG_DIM_MAX], nowhere[2 * OPS_BAG_DIM_MAX];
+    for (size_t item = begin; item < end; item++) {
+        memset(sum, 0, dim * sizeof *sum);
+        for (size_t k = rows->begin[item]; k < rows->begin[item + 1]; k++) {
+            const real *restrict dout = rows->dout + rows->vector[k] * dim;
+            NATIVE_SIMD
+            for (size_t j = 0; j < dim; j++)
+                sum[j] += dout[j];
+        }
+        const real *value = rows->table + rows->row[item] * dim;
+        real *to = again ? nowhere : rows->table + rows->row[item] * dim;
+        if (!rows->square) {
+            NATIVE_SIMD
+            for (size_t j = 0; j < dim; j++)
+                to[j] = value[j] - rate * sum[j];
+            continue;
+        }
+        const real *square = rows->square + rows->row[item] * dim;
+        real *to_square = again ? nowhere + OPS_BAG_DIM_MAX : rows->square + rows->row[item] * dim;
+        NATIVE_SIMD
+        for (size_t j = 0; j < dim; j++) {
+            real all = square[j] + sum[j] * sum[j];
+            to_square[j] = all;
+            to[j] = value[j] - rate * sum[j] / (NATIVE_SQRT(all) + epsilon);
+        }
+    }
+    __asm__ volatile("" : : "r"(nowhere) : "memory"); // what is written there counts as used
+}
+
+void ops_bag_update(struct pool *pool, const struct bag_rows *rows, real rate, real epsilon)
+{
+    struct bag_rows_update work = {.rows = rows, .rate = rate, .epsilon = epsilon};
+    if (rows->rows == 0)
+        return;
+    double lookups = (double)rows->begin[rows->rows] / (double)rows->rows;
+    pool_for(pool, &(struct pool_work){.count = rows->rows,
+                                       .cost = (8 * lookups + 20) * (double)rows->dim,
+                                       POOL_FN(bag_update_part),
                                        .arg = &work});
 }
 
@@ -151,6 +213,35 @@ void ops_token_backward(struct pool *pool, const struct token *embed, const real
                        .cost = 10.0 * (double)((embed->rows + embed->vocabulary) * TOKEN_COLUMNS),
                        POOL_FN(token_backward_part),
                        .arg = &work});
+}
+
+struct copied_rows {
+    size_t dim, from_stride, to_stride;
+    const real *from;
+    real *to;
+};
+
+static void copy_rows_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct copied_rows *work = arg;
+    (void)again;
+    for (size_t row = begin; row < end; row++)
+        memcpy(work->to + row * work->to_stride, work->from + row * work->from_stride,
+               work->dim * sizeof(real));
+}
+
+void ops_copy_rows(struct pool *pool, size_t rows, size_t dim, const real *from, size_t from_stride,
+                   real *to, size_t to_stride)
+{
+    struct copied_rows work = {.dim = dim,
+                               .from_stride = from_stride,
+                               .to_stride = to_stride,
+                               .from = from,
+                               .to = to};
+    pool_for(pool, &(struct pool_work){.count = rows,
+                                       .cost = 4.0 * (double)dim,
+                                       POOL_FN(copy_rows_part),
+                                       .arg = &work});
 }
 
 struct interact {

@@ -84,6 +84,67 @@ TEST(embedding_bag_repeats_change_no_bit)
     pool_free(often.pool);
 }
 
+// Three bags of 3, 1 and 3 ids, one behind the other; repeats look up another batch's.
+TEST(bags_of_different_sizes)
+{
+    static const uint32_t ids[] = {0, 5, 5, 10, 1, 2, 3}, offset[] = {0, 3, 4, 7};
+    static const uint32_t spare[] = {9, 9, 9, 9}, spare_offset[] = {0, 1, 3, 4};
+    struct bag_case t;
+    for (int extra = 0; extra < 6; extra += 5) {
+        bag_init(&t, extra);
+        t.bag[0].ids = ids;
+        t.bag[0].offset = offset;
+        t.bag[0].spare_ids = spare;
+        t.bag[0].spare_offset = spare_offset;
+        bag_value(&t);
+        const double *row = t.table[0];
+        for (size_t j = 0; j < DIM; j++) {
+            CHECK_DBL(t.out[DIM + j], row[j] + 2 * row[5 * DIM + j], 1e-14);
+            CHECK_DBL(t.out[STRIDE + DIM + j], row[10 * DIM + j], 0);
+            CHECK_DBL(t.out[2 * STRIDE + DIM + j], row[DIM + j] + row[2 * DIM + j] + row[3 * DIM + j], 1e-14);
+            CHECK_DBL(t.out[STRIDE + 2 * DIM + j], t.table[1][j], 0); // the other table's bags are of one size
+        }
+        pool_free(t.pool);
+    }
+}
+
+// Row 7 is named twice, row 2 once, the others not.
+static void check_update(int extra, bool adagrad)
+{
+    static const uint32_t row[] = {7, 2}, begin[] = {0, 2, 3}, vector[] = {0, 2, 1};
+    double table[TABLE * DIM], square[TABLE * DIM], dout[3 * DIM], old[TABLE * DIM];
+    struct pool *pool;
+    CHECK_INT(pool_new(1, &pool, NULL), 0);
+    pool_set_extra(pool, extra);
+    gradient_draw(table, TABLE * DIM, 1);
+    gradient_draw(dout, 3 * DIM, 2);
+    memcpy(old, table, sizeof old);
+    for (size_t i = 0; i < TABLE * DIM; i++)
+        square[i] = 0.25 * (double)i;
+    struct bag_rows rows = {.rows = 2, .dim = DIM, .row = row, .begin = begin, .vector = vector, .dout = dout, .table = table,
+                            .square = adagrad ? square : NULL};
+    ops_bag_update(pool, &rows, 0.1, 1e-10);
+    for (size_t i = 0; i < TABLE * DIM; i++) {
+        size_t j = i % DIM;
+        double gradient = i / DIM == 7 ? dout[j] + dout[2 * DIM + j] : i / DIM == 2 ? dout[DIM + j] : 0;
+        double all = 0.25 * (double)i + gradient * gradient;
+        double by = gradient == 0 ? 0 : adagrad ? 0.1 * gradient / (sqrt(all) + 1e-10) : 0.1 * gradient;
+        CHECK_DBL(square[i], adagrad ? all : 0.25 * (double)i, 1e-14);
+        CHECK_DBL(table[i], old[i] - by, 1e-14);
+    }
+    rows.rows = 0;
+    ops_bag_update(pool, &rows, 0.1, 1e-10); // a batch that names none
+    pool_free(pool);
+}
+
+TEST(rows_that_a_batch_named_are_updated_once)
+{
+    for (int extra = 0; extra < 4; extra += 3) {
+        check_update(extra, true);
+        check_update(extra, false);
+    }
+}
+
 enum { TOKENS = 10, CONTEXT = 5, WORDS = 8, WIDTH = 21 };
 
 struct token_case {
