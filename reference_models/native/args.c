@@ -11,6 +11,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "contracts/exit_code.h"
+#include "reference_models/native/row_cache.h"
 #include "reference_models/native/text.h"
 
 static const char *const args_modes[] = {"train", "infer"};
@@ -18,7 +19,7 @@ static const char *const args_devices[] = {"cpu", "cuda"};
 static const char *const args_dtypes[] = {"float32", "float64"};
 static const char *const args_sizes[MODEL_SIZE_COUNT] = {"small", "demo", "large"};
 static const char *const args_names[] = {"mode",    "steps", "seed",  "ranks", "rate", "dtype",
-                                         "device",  "decode", "threads", "size",  "plant", "text",  "help"};
+                                         "device",  "decode", "cache", "threads", "size",  "plant", "text",  "help"};
 
 enum args_option {
     ARGS_MODE = 256,
@@ -29,6 +30,7 @@ enum args_option {
     ARGS_DTYPE,
     ARGS_DEVICE,
     ARGS_DECODE,
+    ARGS_CACHE,
     ARGS_THREADS,
     ARGS_SIZE,
     ARGS_PLANT,
@@ -45,6 +47,7 @@ static const struct option args_options[] = {
     {"dtype", required_argument, NULL, ARGS_DTYPE},
     {"device", required_argument, NULL, ARGS_DEVICE},
     {"decode", required_argument, NULL, ARGS_DECODE},
+    {"cache", required_argument, NULL, ARGS_CACHE},
     {"threads", required_argument, NULL, ARGS_THREADS},
     {"size", required_argument, NULL, ARGS_SIZE},
     {"plant", required_argument, NULL, ARGS_PLANT},
@@ -97,6 +100,8 @@ static int args_set(const struct args_program *program, int option, const char *
     case ARGS_DEVICE:
         rc = args_choice(value, args_devices, 2, &idx, err);
         args->cuda = idx == 1;
+        if (rc == 0 && args->cuda && program->cached)
+            return error_set(err, -EINVAL, "%s is the CPU's only: kernels/ has no Adagrad of each element", program->name);
         if (rc == 0 && args->cuda && program->ranks_max > 1)
             return error_set(err, -EINVAL, "several ranks are of the CPU; on GPUs ddp and fsdp of reference_models/torch have them");
         if (rc == 0 && args->cuda && !program->cuda)
@@ -105,6 +110,10 @@ static int args_set(const struct args_program *program, int option, const char *
         return rc;
     case ARGS_DECODE:
         return unit_parse_uint(value, 0, 1 << 20, &args->decode, err);
+    case ARGS_CACHE:
+        if (!program->cached)
+            return error_set(err, -EINVAL, "only dlrm-cached has a cache of rows");
+        return unit_parse_uint(value, 0, ROW_CACHE_SLOTS_MAX, &args->cache_rows, err);
     case ARGS_THREADS:
         return unit_parse_uint(value, 1, POOL_THREADS_MAX, &args->threads, err);
     case ARGS_SIZE:
@@ -192,12 +201,13 @@ void args_print_help(const struct args_program *program)
            "  --dtype float32|float64  type of all values (float32)\n"
            "  --device cpu|cuda        cuda: float32 parameters, bfloat16 products; needs native-cuda/ (%s)\n"
            "  --decode N               transformer, --mode infer: the last N bytes one at a time, with a cache (0)\n"
+           "  --cache ROWS             dlrm-cached: rows in its cache; 0 = as many as the size has (0)\n"
            "  --threads T              of each process, 1 to %d (1)\n"
            "  --size small|demo|large  shape of the model (demo; on CUDA large)\n"
            "  --text DIR               texts of the transformer (%s)\n"
            "  --plant SPEC[,SPEC...]   a fault to be found:\n  %s\n\n"
            "One line of JSON goes to stdout: model, mode, steps, samples, loss_first, loss_last,\n"
-           "checksum. The same seed and threads give the same bits.\n\n"
+           "checksum; of dlrm-cached cache_hits, cache_misses, new_ids. The same seed and threads give the same bits.\n\n"
            "exit codes: 0 done, 1 a result was wrong, 2 wrong argument, 4 the machine refused\n",
            program->name, program->summary, program->name, (unsigned long long)program->ranks_min,
            (unsigned long long)program->ranks_max, (unsigned long long)program->ranks_default,

@@ -15,6 +15,7 @@ struct args {
     uint64_t steps, seed, ranks;
     double rate_per_s; // of requests; 0 = closed loop
     uint64_t decode;   // of --mode infer
+    uint64_t cache_rows; // of dlrm-cached; 0: the size's own
     int real_bits;     // 32 or 64
     bool cuda;         // on the GPU; float64, the anchor, is the CPU's
     uint64_t threads;
@@ -30,6 +31,7 @@ struct args_program {
     const char *summary; // one sentence for --help
     uint64_t ranks_default, ranks_min, ranks_max;
     bool cuda; // it was built with CUDA, and runs there unless told otherwise
+    bool cached; // it has --cache, and no program for the GPU
 };
 
 // -EINVAL with the sentence to print; exit 2. Strings point into argv.

@@ -2,7 +2,7 @@
 // Generative recommender: each event of a user's history is a row, its blocks attend to itself and the events before it by
 // HSTU's SiLU attention with a bias by distance; a target attends to the whole history of its user and to itself, not to the
 // other targets, so that one pass scores all of them. Binary cross-entropy of their clicks; SGD, sparse on the table of items.
-// Inputs and start values from hstu_data.h and rng.h: those of torch/hstu.py. Compiled once per type.
+// Inputs from hstu_data.h, start values from draw.h: those of torch/hstu.py. Compiled once per type.
 //
 // A block: u, v, q, k = silu(norm(x) W); x + (norm(attention(q, k, v)) * u) W. In the last block only targets attend.
 #include <errno.h>
@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "reference_models/native/draw.h"
 #include "reference_models/native/hstu_data.h"
 #include "reference_models/native/network.h"
-#include "reference_models/native/rng.h"
 
 enum { HSTU_U, HSTU_V, HSTU_Q, HSTU_K, HSTU_PARTS };
 // Three calls of attention: the history to itself, the targets to it, each target to itself.
@@ -48,7 +48,7 @@ static size_t hstu_positions(const struct hstu_shape *shape)
     return shape->heads * (2 * hstu_span(shape) - 1);
 }
 
-// Start values of a matrix that PyTorch has turned.
+// Start values of matrices that PyTorch has turned, and has as one.
 struct hstu_turned {
     real *to[HSTU_PARTS]; // each [in][out]
     size_t in, out;
@@ -59,11 +59,6 @@ static void hstu_set_turned(void *arg, size_t i, double value)
     struct hstu_turned *turned = arg;
     size_t row = i / turned->in; // of all parts
     turned->to[row / turned->out][i % turned->in * turned->out + row % turned->out] = (real)value;
-}
-
-static void hstu_start_turned(struct model *model, const char *name, struct hstu_turned turned, size_t parts)
-{
-    draw_start(model->net.seed, name, parts * turned.in * turned.out, turned.in, hstu_set_turned, &turned);
 }
 
 static void hstu_set(void *arg, size_t i, double value)
@@ -90,18 +85,18 @@ static void hstu_start_values(struct model *model)
     char name[48];
     for (size_t i = 0; i < shape->layers; i++) {
         struct block *block = &model->block[i];
-        struct hstu_turned uvqk = {.in = width, .out = width}, out = {.to = {value + block->out.weight}, .in = width, .out = width};
+        struct hstu_turned uvqk = {.in = width, .out = width};
         for (int part = 0; part < HSTU_PARTS; part++)
             uvqk.to[part] = value + block->part[part].weight;
         struct hstu_position_start position = {value + block->position, span};
         snprintf(name, sizeof name, "layers.%zu.uvqk.weight", i);
-        hstu_start_turned(model, name, uvqk, HSTU_PARTS);
+        draw_start(model->net.seed, name, HSTU_PARTS * width * width, width, hstu_set_turned, &uvqk);
         snprintf(name, sizeof name, "layers.%zu.place_bias", i);
         draw_start(model->net.seed, name, shape->heads * span, span, hstu_set_position, &position);
         snprintf(name, sizeof name, "layers.%zu.out.weight", i);
-        hstu_start_turned(model, name, out, 1);
+        network_start_linear(&model->net, &block->out, name);
     }
-    hstu_start_turned(model, "head.weight", (struct hstu_turned){.to = {value + model->head.weight}, .in = width, .out = 1}, 1);
+    network_start_linear(&model->net, &model->head, "head.weight");
     draw_start(model->net.seed, "items.weight", shape->items * width, width, hstu_set, model->table);
     draw_start(model->net.seed, "actions.weight", HSTU_ACTIONS * width, width, hstu_set, model->table + shape->items * width);
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planted data of the generative recommender, from the counters of torch/draw.py (rng.h): a function of (seed,
-// mode, step) only. Reads nothing.
+// The planted data of the generative recommender, from draw.h: a function of (seed, mode, step) only. Reads nothing.
 #include "reference_models/native/hstu_data.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "reference_models/native/rng.h"
+#include "reference_models/native/draw.h"
 
 #define HSTU_TASTES 4
 

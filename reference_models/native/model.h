@@ -13,6 +13,7 @@
 
 enum model_size { MODEL_SIZE_SMALL, MODEL_SIZE_DEMO, MODEL_SIZE_LARGE, MODEL_SIZE_COUNT };
 
+struct dlrm_cached_shape;
 struct hstu_shape;
 
 // A model as one of several ranks that train it together. Its parameters and its gradients are flat arrays, cut into units: what the
@@ -33,13 +34,15 @@ struct model_opts {
     uint64_t seed;
     enum model_size size;
     bool train;            // keeps what the way back needs, and the optimizer's state
-    bool plain_sgd;        // transformer: SGD instead of Adam (the gradient check uses it)
+    bool plain_sgd;        // SGD in place of Adam or Adagrad, rows of a cache being parameters too (the gradient check uses it)
     double learning_rate;  // 0 = the model's own
     const char *text_path; // transformer: directory of texts
     size_t decode;         // transformer, inference: bytes of a sequence decoded one at a time; 0: none
     size_t batch;          // samples in one batch at most (hstu: users); 0 = the size's own
+    size_t cache_rows;     // dlrm-cached: rows of its cache; 0: the size's own
     const struct model_ranks *ranks; // transformer: that of torch/transformer.py, value by value; outlives the model. NULL: the native one
     const struct hstu_shape *hstu_shape; // another than the size's; NULL: that
+    const struct dlrm_cached_shape *dlrm_cached_shape; // likewise
     struct pool *pool;     // borrowed; outlives the model
 };
 
@@ -49,15 +52,22 @@ struct model_param {
     size_t count;
 };
 
+struct model_note {
+    const char *name;
+    uint64_t value;
+};
+#define MODEL_NOTES_MAX 4
+
 struct model;
 
 struct model_ops {
     const char *name;
     size_t real_bytes; // 4 or 8
-    // Every byte a step touches is mapped and written when this returns 0. -EINVAL or -errno.
+    // Every byte a step touches is mapped and written when this returns 0, but for rows of ids that come later. -EINVAL or -errno.
     int (*create)(const struct model_opts *opts, struct model **ret_model, struct error *err);
     void (*destroy)(struct model *model);             // NULL is fine
-    void (*load)(struct model *model, uint64_t step); // the inputs: a function of seed and step
+    // The inputs: a function of seed and step; dlrm-cached: of seed and how many have been loaded.
+    void (*load)(struct model *model, uint64_t step);
     void (*forward)(struct model *model);
     void (*decode)(struct model *model); // inference, behind forward(), which was the prompt then; NULL: no such thing
     double (*loss)(struct model *model); // mean over the batch; training only, as what follows
@@ -72,6 +82,8 @@ struct model_ops {
     // Decoding: [decode + 1][samples][of a row], the first of the prompt's last row.
     const void *(*logits)(const struct model *model, size_t *ret_count);
     const struct model_param *(*params)(const struct model *model, size_t *ret_count);
+    // What else the result line says, counted up to now: how many of ret[MODEL_NOTES_MAX]. NULL: nothing.
+    size_t (*notes)(const struct model *model, struct model_note *ret);
 
     // Serving (inference only; NULL: the model has none): put() fills the rows of a batch with the numbers of requests, forward()
     // computes the first set_rows() of them, score() reads the answers.
@@ -83,6 +95,7 @@ struct model_ops {
 };
 
 extern const struct model_ops dlrm_ops_f32, dlrm_ops_f64, transformer_ops_f32, transformer_ops_f64, hstu_ops_f32, hstu_ops_f64;
+extern const struct model_ops dlrm_cached_ops_f32, dlrm_cached_ops_f64;
 extern const struct model_ops dlrm_ops_cuda, transformer_ops_cuda, hstu_ops_cuda; // of reference_models/cuda
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "reference_models/native/draw.h"
 #include "reference_models/native/rng.h"
 
 static size_t network_entry(struct network *net, const char *name, size_t count)
@@ -94,19 +95,19 @@ void network_fill(struct network *net, const char *name, real *value, size_t cou
 
 // PyTorch's weights are [out][in].
 struct network_turned {
-    real *to;
+    real *weight; // [in][out]
     size_t in, out;
 };
 
 static void network_set_turned(void *arg, size_t i, double value)
 {
     const struct network_turned *turned = arg;
-    turned->to[i % turned->in * turned->out + i / turned->in] = (real)value;
+    turned->weight[i % turned->in * turned->out + i / turned->in] = (real)value;
 }
 
 void network_start_linear(struct network *net, const struct linear *layer, const char *name)
 {
-    struct network_turned turned = {.to = net->value + layer->weight, .in = layer->in, .out = layer->out};
+    struct network_turned turned = {.weight = net->value + layer->weight, .in = layer->in, .out = layer->out};
     draw_start(net->seed, name, layer->in * layer->out, layer->in, network_set_turned, &turned);
 }
 

@@ -54,7 +54,8 @@ struct linear network_matrix(struct network *net, const char *name, size_t in, s
 size_t network_align(struct network *net, size_t reals);
 // Allocate and fill what was planned; a flat array that is there already stays the caller's. Afterwards param[] holds the values' addresses.
 void network_allocate(struct network *net);
-// Start values of the PyTorch model, by the parameter's name there: of a linear layer, and of a table [rows][dim].
+// The start values that the PyTorch model has under this name (draw.h), in place of its own: of a linear layer, [out][in] there, and of a table
+// [rows][dim].
 void network_start_linear(struct network *net, const struct linear *layer, const char *name);
 void network_start_table(struct network *net, size_t offset, const char *name, size_t rows, size_t dim);
 // A parameter outside the flat arrays, with its own update: filled at once.

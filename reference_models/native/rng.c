@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 uint64_t rng_mix(uint64_t value)
@@ -69,24 +68,6 @@ uint64_t rng_below(struct rng *rng, uint64_t limit)
         }
     }
     return (uint64_t)(product >> 64);
-}
-
-struct draw draw_of(uint64_t seed, const char *name)
-{
-    struct draw draw = {.state = rng_mix(seed)};
-    for (; *name; name++)
-        draw.state = rng_mix(draw.state ^ (unsigned char)*name);
-    return draw;
-}
-
-void draw_start(uint64_t seed, const char *name, size_t count, size_t last_dimension, void (*fn)(void *arg, size_t i, double value), void *arg)
-{
-    char stream[64];
-    double bound = pow((double)last_dimension, -0.5);
-    snprintf(stream, sizeof stream, "weight/%s", name);
-    struct draw draw = draw_of(seed, stream);
-    for (size_t i = 0; i < count; i++)
-        fn(arg, i, draw_uniform(&draw) * (2 * bound) - bound);
 }
 
 static uint64_t zipf_coprime(uint64_t count)

@@ -26,30 +26,6 @@ double rng_uniform(struct rng *rng);                 // [0, 1), 53 bits
 double rng_signed(struct rng *rng);                  // [-1, 1)
 uint64_t rng_below(struct rng *rng, uint64_t limit); // [0, limit), unbiased; limit > 0
 
-// Values as torch/draw.py draws them (class Draw): value number k, from 0, of the stream that a seed has by a name.
-struct draw {
-    uint64_t state, k;
-};
-struct draw draw_of(uint64_t seed, const char *name);
-
-static inline uint64_t draw_next(struct draw *draw)
-{
-    return rng_mix(draw->k++ * 0x9e3779b97f4a7c15u + draw->state);
-}
-
-static inline double draw_uniform(struct draw *draw) // [0, 1), 53 bits
-{
-    return (double)(draw_next(draw) >> 11) * 0x1p-53;
-}
-
-static inline uint64_t draw_below(struct draw *draw, uint64_t limit) // [0, limit), limit below 2^32
-{
-    return ((draw_next(draw) >> 32) * limit) >> 32;
-}
-
-// The start values of a parameter of two dimensions, by its name in the PyTorch model: fn(arg, i, value) for each.
-void draw_start(uint64_t seed, const char *name, size_t count, size_t last_dimension, void (*fn)(void *arg, size_t i, double value), void *arg);
-
 // Zipf over ids 0..count-1: P(id with rank k) ~ (k + 1)^-exponent, drawn in O(1) from an alias
 // table; ranks are spread over the ids by a fixed permutation so that hot rows are not neighbours.
 struct zipf {

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "reference_models/native/draw.h"
 #include "reference_models/native/rng.h"
 
 const struct transformer_shape transformer_shapes[MODEL_SIZE_COUNT] = {

@@ -46,6 +46,8 @@ void workload_print(const struct args *args, const struct workload_result *resul
     workload_print_number("samples", result->samples);
     workload_print_number("loss_first", result->loss_first);
     workload_print_number("loss_last", result->loss_last);
+    for (size_t i = 0; i < result->notes; i++)
+        printf(", \"%s\": %" PRIu64, result->note[i].name, result->note[i].value);
     printf(", \"checksum\": \"%016" PRIx64 "\"}\n", result->checksum);
 }
 
@@ -156,7 +158,7 @@ int workload_run(const struct model_ops *ops, const struct args *args, const str
         .model = ops->name, .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
     struct model_opts opts = {
         .seed = args->seed, .size = args->size, .train = args->train, .text_path = args->text_path, .decode = args->decode,
-        .ranks = rank ? rank->model : NULL};
+        .cache_rows = args->cache_rows, .ranks = rank ? rank->model : NULL};
     struct model *model = NULL;
     struct regress *regress = NULL;
     if (args->decode && !ops->decode)
@@ -189,6 +191,10 @@ int workload_run(const struct model_ops *ops, const struct args *args, const str
     if (args->train)
         workload_checksum_params(ops, model, &result);
     result.samples = (double)result.steps * (double)ops->samples(model);
+    if (ops->notes && result.steps)
+        result.notes = ops->notes(model, result.note);
+    for (size_t i = 0; i < result.notes; i++)
+        ug_step_note(result.note[i].name, (double)result.note[i].value);
     *ret_result = result;
 out:
     regress_free(regress);

@@ -18,6 +18,8 @@ struct workload_result {
     uint64_t steps;
     double samples, loss_first, loss_last;
     uint64_t checksum;
+    struct model_note note[MODEL_NOTES_MAX];
+    size_t notes;
 };
 
 // Chains the bits of an array into a checksum.

@@ -3,7 +3,7 @@
 """The native reference workloads as the harness starts them: what they print, what they record, what
 the same seed gives, how the -O1 and -O3 builds compare, and that every planted fault is one.
 
-Runs dlrm, transformer, hstu, ddp, fsdp and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
+Runs dlrm, dlrm-cached, transformer, hstu, ddp, fsdp and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
 Times nothing: how exactly slow:P% is met is the business of ci/bench.
 """
 import json
@@ -17,10 +17,11 @@ import tempfile
 import time
 
 BUILD = os.environ["UPGATE_BUILD"]
-MODELS = ("dlrm", "transformer", "hstu", "ddp", "fsdp", "allreduce")
+MODELS = ("dlrm", "dlrm-cached", "transformer", "hstu", "ddp", "fsdp", "allreduce")
 SEVERAL = ("ddp", "fsdp", "allreduce")  # of two ranks, unless told otherwise
 FIELDS = {"model", "mode", "dtype", "device", "size", "ranks", "threads", "steps", "samples", "loss_first",
           "loss_last", "checksum"}
+CACHED_FIELDS = {"cache_hits", "cache_misses", "new_ids"}  # of dlrm-cached too
 FAILURES = []
 
 
@@ -57,7 +58,7 @@ def result(name, *options, **more):
         return json.loads(out)
     except ValueError:
         check(what + ": JSON", out, "one JSON object")
-        return dict.fromkeys(FIELDS)
+        return dict.fromkeys(FIELDS | CACHED_FIELDS)
 
 
 def recorded(name, *options, block="0"):
@@ -82,7 +83,7 @@ def case_results():
             for dtype in ("float32", "float64"):
                 got = result(name, "--mode", mode, "--steps", "5", "--dtype", dtype)
                 what = "%s %s %s" % (name, mode, dtype)
-                check(what + ": fields", set(got), FIELDS)
+                check(what + ": fields", set(got), FIELDS | CACHED_FIELDS if name == "dlrm-cached" else FIELDS)
                 check(what + ": said", (got["model"], got["mode"], got["dtype"], got["steps"]),
                       (name, mode, dtype, 5))
                 check(what + ": loss", [got[key] is not None for key in ("loss_first", "loss_last")],
@@ -114,6 +115,30 @@ def case_decode():
                                 ("dlrm", ("--device", "cuda"), "this program has no CUDA")):
         code, out, err = start(name, *words, "--steps", "1")
         check("%s %s" % (name, " ".join(words)), (code, out, wanted in err), (2, "", True))
+
+
+def case_cached():
+    """Losses, answers and parameters do not depend on how many rows fit; what is fetched again does."""
+    for mode in ("train", "infer"):
+        options = ("--mode", mode, "--steps", "10", "--seed", "3")
+        own, least, whole = (result("dlrm-cached", *options, "--cache", rows) for rows in ("0", "256", "4000"))
+        for rows, other in (("256", least), ("4000", whole)):
+            keys = ("loss_first", "loss_last", "checksum")
+            check("dlrm-cached %s, %s rows" % (mode, rows), [other[key] for key in keys], [own[key] for key in keys])
+        check("dlrm-cached %s: what is never evicted is fetched once" % mode, whole["cache_misses"], whole["new_ids"])
+        check("dlrm-cached %s: the same ids" % mode, own["new_ids"], whole["new_ids"])
+        if mode == "train":
+            check("dlrm-cached: a cache of some rows evicts: %s" % own, own["cache_misses"] > own["new_ids"], True)
+            notes = {r["name"]: r["value"] for r in of(recorded("dlrm-cached", *options), "note")}
+            check("dlrm-cached: notes", {key: notes.get(key) for key in CACHED_FIELDS}, {key: own[key] for key in CACHED_FIELDS})
+    for name, words, wanted in (("dlrm-cached", ("--cache", "255"), "a cache of 255 rows is too small"),
+                                ("dlrm-cached", ("--cache", "some"), "failed to read --cache"),
+                                ("dlrm-cached", ("--device", "cuda"), "dlrm-cached is the CPU's only"),
+                                ("dlrm", ("--cache", "500"), "only dlrm-cached has a cache")):
+        records = recorded(name, *words, "--steps", "3")
+        code, out, err = start(name, *words, "--steps", "3")
+        check("%s %s" % (name, " ".join(words)), (code, out, wanted in err), (2, "", True))
+        check("%s %s: no step" % (name, " ".join(words)), of(records, "step"), [])
 
 
 def case_ranks():

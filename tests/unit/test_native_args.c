@@ -11,8 +11,9 @@
 #include "reference_models/native/text.h"
 #include "runner.h"
 
-static const struct args_program one = {"dlrm", "a test", 1, 1, 1, false};
-static const struct args_program many = {"allreduce", "a test", 2, 2, 64, false};
+static const struct args_program one = {"dlrm", "a test", 1, 1, 1, false, false};
+static const struct args_program many = {"allreduce", "a test", 2, 2, 64, false, false};
+static const struct args_program cached = {"dlrm-cached", "a test", 1, 1, 1, false, true};
 
 // Splits at spaces; at most 31 words.
 static int parse(const struct args_program *program, const char *line, struct args *args,
@@ -126,6 +127,20 @@ TEST(refused)
     check_refused(&one, "--plant exit:256", "out of range");
     check_refused(&one, "--plant nan:x", "nan");
     check_refused(&one, "--plant nostep:1", "no value");
+}
+
+TEST(rows_of_a_cache)
+{
+    struct args args;
+    CHECK_INT(parse(&cached, "", &args, NULL), 0);
+    CHECK_INT(args.cache_rows, 0);
+    CHECK_INT(parse(&cached, "--cache 5000", &args, NULL), 0);
+    CHECK_INT(args.cache_rows, 5000);
+    check_refused(&cached, "--cache -5", "failed to read --cache");
+    check_refused(&cached, "--cache 1073741825", "out of range");
+    check_refused(&cached, "--cache", "needs a value");
+    check_refused(&cached, "--device cuda", "dlrm-cached is the CPU's only");
+    check_refused(&one, "--cache 5", "only dlrm-cached has a cache");
 }
 
 TEST(plants)

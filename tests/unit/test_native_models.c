@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "reference_models/native/dlrm_cached_data.h"
 #include "reference_models/native/model.h"
 #include "reference_models/native/rng.h"
 #include "runner.h"
@@ -121,6 +122,11 @@ TEST(hstu_gradient)
     check_gradients(&hstu_ops_f64, NULL, NULL);
 }
 
+TEST(dlrm_cached_gradient)
+{
+    check_gradients(&dlrm_cached_ops_f64, NULL, NULL);
+}
+
 static double train_step(const struct model_ops *ops, struct model *model, uint64_t step)
 {
     ops->load(model, step);
@@ -193,6 +199,85 @@ TEST(hstu_is_the_model_of_pytorch)
     pool_free(pool);
 }
 
+// Steps of a small dlrm-cached; ret: their losses.
+static void cached_run(const struct dlrm_cached_shape *shape, size_t rows, uint64_t steps, double *ret, struct model_note *ret_notes)
+{
+    const struct model_ops *ops = &dlrm_cached_ops_f32;
+    struct model_opts opts = {.seed = 3, .size = MODEL_SIZE_SMALL, .train = true, .cache_rows = rows, .dlrm_cached_shape = shape};
+    struct pool *pool;
+    struct model *model = model_new(ops, opts, 1, &pool);
+    for (uint64_t step = 0; step < steps; step++)
+        ret[step] = train_step(ops, model, step);
+    CHECK_INT(ops->notes(model, ret_notes), 3);
+    CHECK_STR(ret_notes[0].name, "cache_hits");
+    CHECK_STR(ret_notes[1].name, "cache_misses");
+    CHECK_STR(ret_notes[2].name, "new_ids");
+    ops->destroy(model);
+    pool_free(pool);
+}
+
+// tests/e2e/torch_variants.py holds the losses and counts against PyTorch's.
+TEST(dlrm_cached_computes_the_same_with_any_cache)
+{
+    enum { STEPS = 12 };
+    double least[STEPS], own[STEPS], whole[STEPS];
+    struct model_note least_note[MODEL_NOTES_MAX], own_note[MODEL_NOTES_MAX], whole_note[MODEL_NOTES_MAX];
+    cached_run(NULL, 256, STEPS, least, least_note);
+    cached_run(NULL, 0, STEPS, own, own_note);
+    cached_run(NULL, 4000, STEPS, whole, whole_note);
+    CHECK(memcmp(least, whole, sizeof whole) == 0);
+    CHECK(memcmp(own, whole, sizeof whole) == 0);
+    CHECK(whole[0] != whole[STEPS - 1] && isfinite(whole[STEPS - 1]));
+    CHECK_INT(whole_note[1].value, whole_note[2].value); // what is never evicted is fetched once
+    CHECK_INT(own_note[2].value, whole_note[2].value);
+    CHECK_INT(own_note[0].value + own_note[1].value, whole_note[0].value + whole_note[1].value);
+    CHECK(own_note[1].value > own_note[2].value && own_note[0].value > 0);
+    CHECK(least_note[1].value > least_note[2].value);
+}
+
+TEST(dlrm_cached_keeps_every_row_in_a_store_that_grows)
+{
+    enum { STEPS = 24 };
+    static const struct dlrm_cached_shape shape = {
+        .tables = 1, .dim = 4, .batch = 128, .drift = 1000, .cache = 3968, .table = {{1000000, 16}}};
+    double least[STEPS], whole[STEPS];
+    struct model_note note[MODEL_NOTES_MAX];
+    cached_run(&shape, 0, STEPS, least, note);
+    CHECK(note[2].value > 2 * 4096); // blocks of the store
+    cached_run(&shape, 100000, STEPS, whole, note);
+    CHECK(memcmp(least, whole, sizeof whole) == 0);
+}
+
+static void check_cached_refused(const struct model_opts *asked, const char *words)
+{
+    struct model_opts opts = *asked;
+    struct model *model = NULL;
+    struct error err = {0};
+    CHECK_INT(pool_new(1, &opts.pool, NULL), 0);
+    CHECK_INT(dlrm_cached_ops_f32.create(&opts, &model, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, words);
+    CHECK(model == NULL);
+    pool_free(opts.pool);
+}
+
+TEST(dlrm_cached_refused)
+{
+    struct dlrm_cached_shape shape = dlrm_cached_shapes[MODEL_SIZE_SMALL];
+    check_cached_refused(&(struct model_opts){.size = MODEL_SIZE_SMALL, .cache_rows = 255},
+                         "a cache of 255 rows is too small: a batch may name 256 different ids, and all of their rows are in it; --cache 256");
+    check_cached_refused(&(struct model_opts){.size = MODEL_SIZE_SMALL, .batch = 64}, "--cache 512 or more");
+    check_cached_refused(&(struct model_opts){.size = MODEL_SIZE_SMALL, .cache_rows = ((size_t)1 << 30) + 1}, "a cache of 1073741825 rows");
+    shape.table[1].bag = 0;
+    check_cached_refused(&(struct model_opts){.dlrm_cached_shape = &shape}, "the bags of table 1 are empty");
+    shape.table[1] = (struct dlrm_table_shape){0, 2};
+    check_cached_refused(&(struct model_opts){.dlrm_cached_shape = &shape}, "table 1 has 0 popular ids");
+    shape.tables = 0;
+    check_cached_refused(&(struct model_opts){.dlrm_cached_shape = &shape}, "0 tables");
+    shape = dlrm_cached_shapes[MODEL_SIZE_SMALL];
+    shape.dim = 257;
+    check_cached_refused(&(struct model_opts){.dlrm_cached_shape = &shape}, "rows of 257 values");
+}
+
 TEST(transformer_learns_text)
 {
     struct model_opts opts = {.seed = 1, .size = MODEL_SIZE_SMALL};
@@ -262,6 +347,11 @@ TEST(hstu_same_seed_same_bits)
     check_same_bits(&hstu_ops_f32);
 }
 
+TEST(dlrm_cached_same_seed_same_bits)
+{
+    check_same_bits(&dlrm_cached_ops_f32);
+}
+
 static void check_anchor(const struct model_ops *float32, const struct model_ops *float64)
 {
     struct trace narrow = run_trace(float32, 3, 1, 0), wide = run_trace(float64, 3, 1, 0);
@@ -275,9 +365,10 @@ TEST(float32_follows_float64)
     check_anchor(&dlrm_ops_f32, &dlrm_ops_f64);
     check_anchor(&transformer_ops_f32, &transformer_ops_f64);
     check_anchor(&hstu_ops_f32, &hstu_ops_f64);
+    check_anchor(&dlrm_cached_ops_f32, &dlrm_cached_ops_f64);
 }
 
-// hstu's requests have more targets than its steps: hstu_is_the_model_of_pytorch() holds both.
+// hstu's requests have more targets than its steps: hstu_is_the_model_of_pytorch() holds both. dlrm-cached's are other batches.
 TEST(inference_equals_the_forward_of_training)
 {
     const struct model_ops *all[] = {&dlrm_ops_f32, &transformer_ops_f32};
