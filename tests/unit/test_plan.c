@@ -288,6 +288,9 @@ TEST(native_and_distributed_models)
     CHECK_STR(plan->sides[0].models, "build/o1");
     CHECK(!plan->sides[1].models);
     plan_free(plan);
+    plan = load("baseline: {models: build/o1}\ncandidate: {}\nworkloads: [{name: w, model: dlrm-cached, mode: infer}]\n");
+    CHECK_STR(plan->workloads[0].model, "dlrm-cached");
+    plan_free(plan);
     plan = load("baseline: {models: build/o1}\ncandidate: {name: own}\n"
                 "workloads: [{name: w, model: ddp}, {name: x, model: fsdp, ranks: 4, mode: infer}]\n");
     CHECK_INT(plan->workloads[0].ranks, 2);
