@@ -151,7 +151,7 @@ class Cache:
                 del self._wanted[one]
 
     def slots(self, ids):
-        for one in set(ids.tolist()):
+        for one in numpy.unique(ids).tolist():  # in an order that the native twin has too: who is evicted depends on it
             self._slots.move_to_end(one)
         return torch.tensor([self._slots[one] for one in ids.tolist()], dtype=torch.int64, device=self._device)
 

@@ -8,6 +8,7 @@ One interpreter a version (torch_drive.py forks the launches), so that the impor
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -53,7 +54,8 @@ def cases():
              case("deadlock", "hstu", "train", "--variant", "torchscript", "--watchdog", "1", "--plant", "jitdeadlock"),
              case("skew", "vision", "infer", "--variant", "torchscript", "--plant", "serveskew"),
              case("math", "transformer", "train", "--plant", "mathattention"),
-             case("cache whole", "dlrm-cached", "train", "--cache", "4000"), case("cache small", "dlrm-cached", "train", "--cache", "4")]
+             case("cache whole", "dlrm-cached", "train", "--cache", "4000"), case("cache small", "dlrm-cached", "train", "--cache", "4"),
+             case("cache float64", "dlrm-cached", "train", "--dtype", "float64")]
     return made
 
 
@@ -126,6 +128,34 @@ def check_skips_and_plants(version, runs):
               "%s: a cache thrown away once is one recompile: %s" % (version, again["notes"]))
         check(counted["status"] == 0 and counted["notes"]["compiled_graphs"] == 0, "%s: under a dispatch mode nothing is compiled: %s, %s" % (
             version, counted["notes"], counted["stderr"][-500:]))
+
+
+def native_run(name, *words):
+    """What the native dlrm-cached of the build records, as a run of PyTorch's is told, and what it says."""
+    import native_models
+    records = native_models.recorded("dlrm-cached", "--steps", "10", "--seed", "3", *words)
+    outputs = [(bytes.fromhex(r["hex"]), r["count"]) for r in native_models.of(records, "bytes", name="output")]
+    said = [r for r in records if "model" in r]
+    return {"name": "native " + name, "losses": [r["value"] for r in native_models.of(records, "loss")],
+            "outputs": [list(struct.unpack("<%d%s" % (count, "f" if len(raw) == 4 * count else "d"), raw)) for raw, count in outputs],
+            "said": said[0] if said else {}}
+
+
+def check_native(results):
+    """dlrm-cached in C has the same inputs and start values: the same losses but for the order of sums, and the same rows are fetched."""
+    if not os.path.exists(os.path.join(os.environ.get("UPGATE_BUILD", ""), "tests", "e2e", "step_host")):
+        print("the native dlrm-cached is not compared: UPGATE_BUILD has no tests/e2e/step_host")
+        return
+    for name, words, limit in (("dlrm-cached train", (), EXACT), ("dlrm-cached infer", ("--mode", "infer"), EXACT),
+                               ("cache whole", ("--cache", "4000"), EXACT), ("cache float64", ("--dtype", "float64"), 1e-12)):
+        native = native_run(name, *words)
+        for version, runs in results.items():
+            run = runs.get(name, {"losses": [], "outputs": [], "notes": {}, "name": name})
+            check(len(native["outputs"]) == 4 and len(run["outputs"]) >= 4, "%s: %s: outputs of native and torch" % (version, name))
+            error = off(native, dict(run, outputs=run["outputs"][:4]))
+            check(error < limit, "%s: %s: native and torch are %g apart" % (version, name, error))
+            counts = [{key: told.get(key) for key in ("cache_hits", "cache_misses", "new_ids")} for told in (native["said"], run["notes"])]
+            check(counts[0] == counts[1] and counts[0]["new_ids"], "%s: %s: native and torch count %s" % (version, name, counts))
 
 
 def check_native_ranks(model, ranks, first, last):
@@ -205,6 +235,7 @@ def main():
             for version in versions[1:]:
                 one, other = results[versions[0]].get("%s train" % model), results[version].get("%s train" % model)
                 check(one and other and off(one, other) < EXACT, "%s: torch %s and %s have the same losses" % (model, versions[0], version))
+        check_native(results)
         check_ranks(sorted(pythons, key=lambda one: -int(one[1].split(".")[0])))
     print("%d failures" % len(failures) if failures else "all good")
     return 1 if failures else 0
