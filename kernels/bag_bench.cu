@@ -301,7 +301,7 @@ static int reference_differs()
     for (int i = 0; i <= BAGS; i++)
         t.offsets.push_back(i * LENGTH);
     bench_must(pool_new(1, &pool, &err), &err);
-    struct bag bag = {LENGTH, ids, ids, table, want, NULL};
+    struct bag bag = {LENGTH, ids, ids, NULL, NULL, table, want, NULL};
     struct bags bags = {1, BAGS, DIM, DIM, &bag};
     ops_bag(pool, &bags);
     for (int number = 0; number < BAGS; number++) {
