@@ -116,7 +116,7 @@ static bool world_want(struct world *world)
 {
     int *ids = world->ids[world->batches], count = world->count[world->batches] = world_draw(world, ids);
     uint64_t hits = world->cache.hits, misses = world->cache.misses;
-    int64_t wide[BATCH];
+    int64_t wide[BATCH] = {0};
     for (int i = 0; i < count; i++)
         wide[i] = (int64_t)ids[i] << 36;
     if (!row_cache_want(&world->cache, (size_t)count, wide, world->slots[world->batches])) {
