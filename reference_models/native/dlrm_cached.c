@@ -7,9 +7,9 @@
 // A row of a new id starts with values of its id, and no row is in two places that differ: so losses do not depend on the size of the
 // cache, and neither does the checksum, in which the rows are not.
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "common/strings.h"
 #include "reference_models/native/dlrm_cached_data.h"
 #include "reference_models/native/network.h"
 #include "reference_models/native/row_cache.h"
@@ -127,12 +127,7 @@ static real *store_row(const struct model *model, uint32_t place)
 static void store_grow(struct model *model)
 {
     while ((size_t)model->cache.places > model->blocks * STORE_BLOCK) {
-        real **block = realloc(model->block, (model->blocks + 1) * sizeof *block);
-        if (!block) {
-            fprintf(stderr, "failed to keep %u rows: out of memory; fewer steps?\n", model->cache.places);
-            exit(4);
-        }
-        model->block = block;
+        model->block = xrealloc(model->block, (model->blocks + 1) * sizeof *model->block);
         model->block[model->blocks++] = network_reals(&model->net, (size_t)STORE_BLOCK * 2 * model->shape.dim);
     }
 }
