@@ -35,13 +35,13 @@
 
 #include "contracts/upgate_step.h"
 
-// libtorch unpacks a package into a directory of its own below /tmp, whatever TMPDIR says, and a killed process leaves it there. Here it is
+// libtorch of some versions unpacks a package into a directory of its own in /tmp, whatever TMPDIR says, and a killed process leaves it there. Here it is
 // below the working directory, which the next launch removes: the path is written where that of the caller stands, and so has the same length.
 extern "C" char *mkdtemp(char *pattern) noexcept
 {
     using function = char *(*)(char *);
     static const function next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "mkdtemp"));
-    if (strncmp(pattern, "/tmp/", 5) == 0 && access(".tmp", F_OK) == 0)
+    if (strncmp(pattern, "/tmp/", 5) == 0 && !strchr(pattern + 5, '/') && access(".tmp", F_OK) == 0)
         pattern[0] = '.';
     if (!next) {
         errno = ENOSYS;
