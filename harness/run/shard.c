@@ -17,7 +17,8 @@
 #include "common/strings.h"
 #include "tracer/store/ranges.h"
 
-enum { SHARD_IDS_MAX = 1 << 26, SHARD_BUSY_MS = 5000 }; // numbers are given in order
+// Numbers are given in order. A recorder holds its shard while it writes: on a busy machine with a slow disk 5 s were not enough.
+enum { SHARD_IDS_MAX = 1 << 26, SHARD_BUSY_MS = 30000 };
 
 // Those a recorder writes, each behind the ones it refers to.
 static const char *const shard_tables[] = {

@@ -75,13 +75,14 @@ def test_a_slower_candidate_is_found(case):
 
 
 def test_a_control_is_longer_by_what_was_asked_for(case):
-    """In the kernel, busy; 400 us of a step of 8 ms. Who would come back later would certify what it cannot find."""
-    program(case, "serve", HANDLE, count=20, us=8000, baseline=SLEEPS, candidate=SLEEPS, gate=STEP_TIME)
+    """In the kernel, busy; 2 ms of a step of 8 ms: a margin that a busy machine's steps keep, as without a decision there is no control. Who would
+    come back later would certify what it cannot find."""
+    program(case, "serve", HANDLE, count=20, us=8000, baseline=SLEEPS, candidate=SLEEPS, gate={"metrics": {"step_time": {"margin": "25%"}}})
     done = case.run("ab", "--aa", case.plan_path, "-o", case.db_path)
     check_code(done, 0, 3)
     found = case.rows("SELECT json_extract(l.covariates, '$.control_wait_ns'), (SELECT sum(dur_ns) FROM step s WHERE s.launch_id = l.id) "
                       "FROM launch l JOIN pair p ON p.id = l.pair_id WHERE p.phase = 'control' AND l.side = 1")
-    assert len(found) >= 3 and all(0.048 < wait / (whole - wait) < 0.055 for wait, whole in found), found
+    assert len(found) >= 3 and all(0.24 < wait / (whole - wait) < 0.275 for wait, whole in found), (done.code, found)
 
 
 def test_a_library_that_is_loaded_later(case):
