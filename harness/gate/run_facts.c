@@ -102,21 +102,29 @@ int run_facts_load(struct store *store, const struct plan_gate *policy, enum fac
     return 0;
 }
 
-// A metric of two workloads that a policy names and no workload here can have at all: a plan would be refused.
+// A metric that is named and no workload here can have at all has no cell that could say so. One finding for each thing that lacks; of
+// a workload without pairs nobody knows yet.
 static void run_facts_find_lacking(struct run_facts *run)
 {
+    static const char steps[] = "step calls", requests[] = "requests: mode infer, or scheduled arrivals";
     static const struct {
         enum metric_id metric;
         const char *needs;
-    } of_two[] = {{METRIC_SCALING_EFFICIENCY, "several ranks"}, {METRIC_MEMORY_SAVED, "variant compile"}};
-    for (size_t i = 0; i < sizeof of_two / sizeof *of_two; i++) {
-        const struct plan_metric *metric = &run->gate.metrics[of_two[i].metric];
-        bool judged = metric->present && !metric->observe, found = false;
+    } named[] = {{METRIC_STEP_TIME, steps}, {METRIC_THROUGHPUT, steps}, {METRIC_MEAN_STEP_TIME, steps}, {METRIC_SLOW_STEPS, steps},
+                 {METRIC_WARM_UP_TIME, steps}, {METRIC_FIRST_STEP_TIME, steps}, {METRIC_STARTUP_TIME, steps},
+                 {METRIC_LATENCY_P50, requests}, {METRIC_LATENCY_P99, requests},
+                 {METRIC_SCALING_EFFICIENCY, "several ranks"}, {METRIC_MEMORY_SAVED, "variant compile"}};
+    const char *said = NULL;
+    for (size_t i = 0; i < sizeof named / sizeof *named && !run->gate.metrics_default; i++) {
+        const struct plan_metric *metric = &run->gate.metrics[named[i].metric];
+        bool judged = metric->present && !metric->observe, found = named[i].needs == said;
         for (int k = 0; k < run->workload_count; k++)
-            found = found || cell_applies(&run->workloads[k].facts, of_two[i].metric);
-        if (judged && !found)
-            findings_add(&run->findings, NULL, "missing", -1, FINDING_INCONCLUSIVE,
-                         "%s is to be judged, and no workload of this run has %s", metric_infos[of_two[i].metric].name, of_two[i].needs);
+            found = found || !run->workloads[k].facts.main_count || cell_applies(&run->workloads[k].facts, named[i].metric);
+        if (!judged || found)
+            continue;
+        said = named[i].needs;
+        findings_add(&run->findings, NULL, "missing", -1, FINDING_INCONCLUSIVE,
+                     "%s is to be judged, and no workload of this run has %s", metric_infos[named[i].metric].name, said);
     }
 }
 

@@ -384,6 +384,27 @@ TEST(a_step_time_that_is_asked_for_in_slices_is_no_pass)
     world_close(&world);
 }
 
+// Nobody makes a step call, so that there is no cell of it; what passes beside it is not what was asked for.
+TEST(a_step_time_that_is_asked_for_and_nobody_makes_is_no_pass)
+{
+    static const struct { const char *gate; enum exit_code exit; } cases[] = {
+        {"gate: {metrics: {total_time: {margin: 2%}, step_time: {margin: 2%}}}", EXIT_CODE_INCONCLUSIVE},
+        {"gate: {metrics: {total_time: {margin: 2%}, slow_steps: {margin: 2%}}}", EXIT_CODE_INCONCLUSIVE},
+        {"gate: {metrics: {total_time: {margin: 2%}, step_time: {observe: true}}}", EXIT_CODE_PASS}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        world_open(&world, "workloads: [{name: w, command: [x]}]", cases[i].gate);
+        world_sql(&world, "UPDATE workload SET interleave = 'slices'");
+        world_certificate(&world, "host", "slices", 0.01);
+        world_pairs(&world, 10, (struct world_pair){.interleave = "slices", .no_steps_a = 1, .no_steps_b = 1});
+        CHECK_INT(world_judge(&world), cases[i].exit);
+        CHECK_STR(world_text(&world, CELL("verdict", "total_time")), "pass");
+        CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'missing'"), cases[i].exit != EXIT_CODE_PASS);
+        if (cases[i].exit != EXIT_CODE_PASS)
+            CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), " is to be judged, and no workload of this run has step calls");
+        world_close(&world);
+    }
+}
+
 TEST(requests_of_an_open_loop)
 {
     open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
