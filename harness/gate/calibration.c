@@ -54,9 +54,10 @@ static enum calibration_stage calibration_stage(const struct run_facts *run,
                                                 const struct certificate *one)
 {
     char kind[CERTIFICATE_TEXT];
-    bool own = strcmp(one->scope, workload->facts.name) == 0;
+    bool host = strcmp(one->scope, "host") == 0; // so may a workload be named: that one's own is of its kind anyway
+    bool own = !host && strcmp(one->scope, workload->facts.name) == 0;
     calibration_kind(&workload->facts, kind);
-    if (one->metric != cell->metric || (!own && strcmp(one->scope, "host") != 0))
+    if (one->metric != cell->metric || (!own && !host))
         return CALIBRATION_OTHER_METRIC;
     if (one->interleave != workload->facts.interleave)
         return CALIBRATION_OTHER_TURNS;

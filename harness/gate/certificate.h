@@ -12,11 +12,11 @@
 #include "common/error.h"
 #include "harness/plan/plan.h"
 
-enum { CERTIFICATE_TEXT = 64 };
+enum { CERTIFICATE_TEXT = 256 }; // room for the longest name of a workload that a plan takes
 
 // Columns of table control (contracts/schema.sql says what they mean).
 struct certificate {
-    char scope[CERTIFICATE_TEXT]; // in the host's file: the hash of a workload
+    char scope[CERTIFICATE_TEXT]; // in the host's file: the hash of a workload; in a run: the name of its own, or "host"
     char kind[CERTIFICATE_TEXT];
     enum plan_interleave interleave;
     enum metric_id metric;

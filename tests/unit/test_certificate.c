@@ -434,6 +434,21 @@ TEST(a_run_that_would_pass_makes_its_own)
     world_close(&ab);
 }
 
+// Names have up to 200 bytes: a control is found by the whole of it.
+TEST(a_long_name_finds_its_own)
+{
+    struct error err = {0};
+    char workloads[320];
+    snprintf(workloads, sizeof workloads, "workloads: [{name: w%0199d, mode: train, command: [x, \"{steps}\"]}]", 7);
+    world_open(&ab, workloads, NULL);
+    world_pairs(&ab, 10, (struct world_pair){0});
+    world_pairs(&ab, 10, held);
+    CHECK_INT(gate_certify(ab.store, &err), 0);
+    CHECK_INT(world_judge(&ab), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&ab, "SELECT calibration_note FROM verdict"), "at 10 pairs of this run");
+    world_close(&ab);
+}
+
 TEST(a_run_that_would_not_pass_makes_none)
 {
     world_open(&ab, NULL, NULL);

@@ -278,6 +278,18 @@ TEST(a_certificate_covers_only_what_it_showed)
     }
 }
 
+// Not of every kind by its name.
+TEST(a_workload_named_host_is_covered_like_others)
+{
+    open_calibrated("workloads: [{name: host, mode: train, command: [x, \"{steps}\"]}]", NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    world_sql(&world, "UPDATE control SET kind = 'train model'");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "of the kind 'train model' only");
+    world_close(&world);
+}
+
 TEST(the_policy_may_ask_for_more_gates)
 {
     open_calibrated(NULL, "gate: {parity: {rule: off}, calibration: {bound: 0.5%}}");
