@@ -41,7 +41,8 @@ const struct plan_workload *plan_workload_against(const struct plan *plan, const
     const char *variant = metric == METRIC_MEMORY_SAVED ? "eager" : against_variant(workload);
     for (int i = 0; i < plan->workload_count && plan_workload_relates(workload, metric); i++) {
         const struct plan_workload *other = &plan->workloads[i];
-        bool same = other->mode == workload->mode && other->threads == workload->threads &&
+        bool same = other->mode == workload->mode && other->threads == workload->threads && other->rate_per_s == workload->rate_per_s &&
+                    other->steps_from == workload->steps_from && against_same_text(other->step, workload->step) &&
                     against_same_text(other->model, workload->model) && against_same_text(other->size, workload->size) &&
                     against_same_words(other->command, workload->command) && against_same_words(other->args, workload->args);
         if (same && other->ranks == ranks && strcmp(against_variant(other), variant) == 0)

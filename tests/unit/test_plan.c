@@ -306,7 +306,8 @@ TEST(native_and_distributed_models)
 TEST(metrics_of_two_workloads)
 {
     struct plan *plan = load("baseline: {python: a}\ncandidate: {python: b}\n"
-                             "workloads: [{name: two, command: [x, \"{ranks}\"], ranks: 2}, {name: one, command: [x, \"{ranks}\"]}]\n"
+                             "workloads: [{name: two, command: [x, \"{ranks}\"], ranks: 2, step: graph},\n"
+                             "            {name: one, command: [x, \"{ranks}\"], step: graph, steps: 90, interleave: launches}]\n"
                              "gate: {metrics: {scaling_efficiency: {}}}\n");
     CHECK(plan_workload_against(plan, &plan->workloads[0], METRIC_SCALING_EFFICIENCY) == &plan->workloads[1]);
     CHECK(!plan_workload_against(plan, &plan->workloads[1], METRIC_SCALING_EFFICIENCY));

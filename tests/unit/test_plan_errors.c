@@ -184,6 +184,12 @@ TEST(metrics_of_two_workloads)
                "gate: {metrics: {scaling_efficiency: {}}}\n", ":4:18: ", "a second one that differs only in name and ranks: 1"},
         {SIDES "workloads: [{name: two, command: [x, a], ranks: 2}, {name: one, command: [x, b]}]\n"
                "gate: {metrics: {scaling_efficiency: {}}}\n", ":4:18: ", "can measure 'scaling_efficiency'"},
+        {SIDES "workloads: [{name: two, command: [x], ranks: 2, step: \"nvtx:step\"}, {name: one, command: [x], step: \"nvtx:forward\"}]\n"
+               "gate: {metrics: {scaling_efficiency: {}}}\n", ":4:18: ", "can measure 'scaling_efficiency'"}, // of one thing by steps of another
+        {SIDES "workloads: [{name: two, command: [x], ranks: 2, steps_from: calls}, {name: one, command: [x]}]\n"
+               "gate: {metrics: {scaling_efficiency: {}}}\n", ":4:18: ", "can measure 'scaling_efficiency'"},
+        {SIDES "workloads: [{name: two, model: ddp, mode: infer, rate: 20/s}, {name: one, model: ddp, mode: infer, ranks: 1, rate: 10/s}]\n"
+               "gate: {metrics: {scaling_efficiency: {}}}\n", ":4:18: ", "can measure 'scaling_efficiency'"},
         {SIDES "workloads: [{name: w, model: dlrm, variant: compile}]\ngate: {metrics: {memory_saved: {}}}\n", ":4:18: ",
          "it needs one with variant: compile, and a second one that differs only in name and variant: eager"},
     };
