@@ -8,6 +8,7 @@
 
 #include "common/strings.h"
 #include "harness/gate/phrase.h"
+#include "reports/analyse/binomial.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/power.h"
 #include "reports/analyse/quantile.h"
@@ -378,6 +379,31 @@ static void cell_explain_against(const struct workload_facts *facts, struct cell
     free(reason);
 }
 
+// A launch without the metric makes no pair of it. Where such launches are the candidate's alone they may be just those that would not have
+// passed: as rare as launches that leave out steps (health_work.c).
+static void cell_hold_lacking(const struct workload_facts *facts, struct cell *cell)
+{
+    enum { LACKING_MIN = 2 };
+    enum metric_id of = workload_facts_quantity(facts, cell->metric);
+    int lacking[PLAN_SIDES] = {0};
+    for (int i = 0; i < facts->main_count; i++) {
+        const struct measure_pair *pair = &facts->main[i];
+        for (int side = 0; side < PLAN_SIDES && isnan(pair->log_ratio[cell->metric]); side++) {
+            double own = pair->sides[side].value[of], others = pair->sides[!side].value[of];
+            lacking[side] += !isnan(others) && (isnan(own) || (own == 0 && others > 0));
+        }
+    }
+    int a = lacking[0], b = lacking[1];
+    bool more = (b >= LACKING_MIN && !a) || (b > a && binomial_tail(b, a + b, 0.5) < HEALTH_ALPHA);
+    if (cell->verdict != CELL_PASS || !more)
+        return;
+    char *reason = cell->reason;
+    cell->verdict = CELL_INCONCLUSIVE;
+    cell->reason = xasprintf("in %d of %d pairs the candidate alone does not tell of it, the baseline alone in %d: what it took there is not known "
+                             "(the others: %s)", b, facts->main_count, a, reason);
+    free(reason);
+}
+
 static struct cell cell_judge_gated(const struct cell_context *context, enum metric_id metric,
                                     struct findings *findings)
 {
@@ -404,6 +430,7 @@ static struct cell cell_judge_gated(const struct cell_context *context, enum met
                       cell_settle_missing(context, &cell, usable, findings)))
         cell_open(context, &cell, &result, usable);
     cell_explain_against(facts, &cell);
+    cell_hold_lacking(facts, &cell);
     cell_hold_floor(context, &cell);
     if (cell.verdict != CELL_INCONCLUSIVE || result.state == LOOKS_WITHDRAWN)
         cell.pairs_needed = -1; // no number of pairs settles a contradiction

@@ -591,6 +591,31 @@ TEST(gpu_memory_is_gated_where_the_baseline_tells_of_it)
     }
 }
 
+// The launches that fell back to the CPU have no ratio, and the others are equal.
+TEST(launches_of_the_candidate_that_tell_of_no_gpu_memory_do_not_pass)
+{
+    static const struct { const char *value, *where; enum exit_code exit; } cases[] = {
+        {"NULL", "side = 1 AND pair_id IN (3, 7)", EXIT_CODE_INCONCLUSIVE},
+        {"0", "side = 1 AND pair_id IN (3, 7)", EXIT_CODE_INCONCLUSIVE},
+        {"NULL", "side = 1 AND pair_id = 3", EXIT_CODE_PASS},
+        {"NULL", "side = 0 AND pair_id IN (3, 7)", EXIT_CODE_PASS},
+        {"NULL", "pair_id IN (3, 7)", EXIT_CODE_PASS}, // of both sides
+        {"NULL", "pair_id IN (3, 7, 9) AND side = (pair_id <> 9)", EXIT_CODE_PASS}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char sql[160];
+        open_calibrated(NULL, "gate: {metrics: {peak_gpu_memory: {margin: 5%}}}");
+        world_pairs(&world, 14, (struct world_pair){.steps = 40});
+        world_sql(&world, "UPDATE launch SET peak_gpu_memory_bytes = 4000000000");
+        snprintf(sql, sizeof sql, "UPDATE launch SET peak_gpu_memory_bytes = %s WHERE %s", cases[i].value, cases[i].where);
+        world_sql(&world, sql);
+        CHECK_INT(world_judge(&world), cases[i].exit);
+        if (cases[i].exit != EXIT_CODE_PASS)
+            CHECK_CONTAINS(world_text(&world, CELL("reason", "peak_gpu_memory")),
+                           "in 2 of 14 pairs the candidate alone does not tell of it, the baseline alone in 0");
+        world_close(&world);
+    }
+}
+
 #define VERDICT_REASON "SELECT reason FROM verdict"
 #define TWO_WORKLOADS                                                                              \
     "workloads:\n - {name: w, mode: train, command: [x]}\n - {name: serve, mode: infer, rate: 9/s, command: [x]}"
