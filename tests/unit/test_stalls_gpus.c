@@ -473,6 +473,35 @@ TEST(behind_the_last_record_of_the_gpu_all_of_the_wait_counts)
     story_close(&job.story);
 }
 
+// Else a GPU would seem to have nothing to do while it ran what nobody recorded.
+TEST(where_records_of_the_gpu_were_lost_all_of_the_wait_counts)
+{
+    static const struct {
+        const char *ledger; // producer, kind, seen, dropped
+        double ms;          // of each step
+    } cases[] = {{"'gpu.kernel', 'records', 1000, 100", 5},
+                 {"'gpu.cupti', 'buffers', NULL, 1", 5},
+                 {"'gpu.kernel', 'records', 1000, 5", 3},
+                 {"'gpu.nvtx', 'records', 1000, 900", 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct job job;
+        char sql[200];
+        bool lost = cases[i].ms > 3;
+        gpu_needless(&job, &(struct needless){.wait_ms = 5, .idle_ms = 3});
+        snprintf(sql, sizeof sql, "INSERT INTO ledger (producer, kind, seen, dropped, breach) VALUES (%s, 1)", cases[i].ledger);
+        story_sql(&job.story, sql);
+        const struct stall *top = story_top(&job.story);
+        CHECK_STR(top->cause, "gpu_sync");
+        CHECK_DBL((double)top->total_ns, cases[i].ms * 1e6 * STEPS, 0.1e6 * STEPS);
+        CHECK_CONTAINS(top->meanwhile, lost ? "was not recorded" : "nothing to do");
+        bool told = false;
+        for (size_t k = 0; k < job.story.stalls->missing_count; k++)
+            told |= strstr(job.story.stalls->missing[k], "GPUs did were lost") != NULL;
+        CHECK_INT(told, lost);
+        story_close(&job.story);
+    }
+}
+
 // Each of two processes has the GPU in turns: while it is the other's, this one waits, and its own kernels do not run.
 TEST(waits_for_a_turn_on_a_shared_gpu_count)
 {

@@ -352,6 +352,8 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
         stalls_fill(stalls, &work, &ranks, opts->share_min, trust, opts->last_ns > 0);
         stalls_add_missing(stalls, arena, ranks_missing(&ranks));
         stalls_add_missing(stalls, arena, trace_nodes_missing(trace));
+        if (trace->gpus_lost && gpu_waits_any(&work))
+            stalls_add_missing(stalls, arena, "records of what the GPUs did were lost: waits for them are told as if none of it was recorded");
     }
     ranks_free(&ranks);
     work_free(&work);

@@ -158,7 +158,7 @@ struct trace_busy { // of the GPUs of a process
 
 struct trace_gpu { // of a process: when one of its GPUs had anything to do, communication as well
     struct trace_window *spans; // by begin, without overlaps; but for what lies between two operations of a queue
-    size_t count;               // 0: it was not recorded
+    size_t count;               // 0: it was not recorded, or much of it was lost
 };
 
 struct stalls_cache;
@@ -199,6 +199,7 @@ struct trace {
     struct trace_busy *busy; // of each process
     struct trace_kernel *kernels; // where ranks communicate by NCCL: all but collectives
     struct trace_gpu *gpus;  // of each process; NULL: not loaded
+    bool gpus_lost;          // records of what they did
     bool from_start;         // the target was started to be recorded
     const char **texts;
     size_t node_count, nccl_count, send_count, connection_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,

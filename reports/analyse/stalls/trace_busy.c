@@ -459,6 +459,22 @@ static void busy_finish_gpus(const struct busy_find *find)
     }
 }
 
+// Where more than a hundredth of the operations were lost, a GPU would seem to have had nothing to do while they ran. How many were in a buffer of
+// CUPTI nobody knows.
+static int busy_lost(struct trace *trace, struct store *store, struct error *err)
+{
+    int64_t lost = 0;
+    int rc = store_get_int(store, &lost, err,
+                           "SELECT coalesce(100 * total(dropped) > total(seen) OR max(kind = 'buffers'), 0) FROM ledger WHERE (launch_id IS NULL OR "
+                           "launch_id = ?) AND dropped >= 0 AND ((producer IN ('gpu.kernel', 'gpu.copy', 'gpu.spool') AND kind = 'records') OR "
+                           "(producer = 'gpu.cupti' AND kind IN ('records', 'buffers', 'unknown', 'times')) OR producer = 'gpu')",
+                           "i", trace->launch_id);
+    trace->gpus_lost = lost != 0;
+    for (size_t i = 0; i < trace->process_count && trace->gpus_lost; i++)
+        trace->gpus[i].count = 0;
+    return rc;
+}
+
 int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, bool of_ranks, struct error *err)
 {
     struct busy_find find = {.trace = trace, .of_ranks = of_ranks, .hosts = xcalloc(trace->process_count + 1, sizeof *find.hosts)};
@@ -470,6 +486,8 @@ int trace_load_busy(struct trace *trace, struct store *store, const struct trace
         busy_comms(&find);
     bool known = !rc && of_ranks && busy_known(&find);
     busy_finish_gpus(&find);
+    if (!rc)
+        rc = busy_lost(trace, store, err);
     for (size_t i = 0; i < trace->process_count; i++) {
         struct busy_host *host = &find.hosts[i];
         if (known && host->comm_count)
