@@ -20,7 +20,7 @@
 enum { SLOW_PARTS_MAX = 10, SLOW_LAUNCHES_TOLD = 16 };
 enum { SLOW_TYPICAL, SLOW_SLOW, SLOW_CLASSES, SLOW_NEITHER = SLOW_CLASSES }; // of a window
 
-// Of what is to be explained, as of a first step: what is smaller explains nothing.
+// Of what is to be explained, as of a first step.
 static const double slow_part_min = 0.05;
 static const double slow_quantile = 0.99; // of latency_p99
 
@@ -383,10 +383,21 @@ static void slow_part_fill(struct slow *slow, const double sums[2], double *cons
     }
 }
 
+// What is smaller explains nothing. Where the launches overlap, the sum is what chance made of it, and may be next to 0: then also what is a small
+// part of what slow steps of the side that has more take in a usual launch.
+static double slow_least(const struct slow *slow)
+{
+    const struct diff_slow *told = slow->told;
+    double total = told->b_ns - told->a_ns;
+    double usual = told->overlaps ? quantile_median(told->launch_ns[total > 0], slow->pair_count) : 0;
+    return slow_part_min * fmax(fabs(total), usual);
+}
+
 static void slow_parts(struct slow *slow, double *const scratch[2])
 {
     const struct diff_workload *workload = &slow->workload;
     struct diff_slow *told = slow->told;
+    const double least = slow_least(slow);
     struct diff_launch_part *parts = arena_alloc(slow->job.arena, workload->contribution_count + 1, sizeof *parts);
     double total = told->b_ns - told->a_ns, sums[2];
     size_t count = 0;
@@ -394,7 +405,7 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
         const struct diff_contribution *of = &workload->contributions[i];
         slow_values(slow, of->groups, of->group_count, scratch, sums);
         double delta = sums[1] - sums[0];
-        if (fabs(delta) < slow_part_min * fabs(total) || !diff_launches_apart(scratch, slow->pair_count, delta, told->overlaps) ||
+        if (fabs(delta) < least || !diff_launches_apart(scratch, slow->pair_count, delta, told->overlaps) ||
             (told->overlaps && delta * total < 0))
             continue;
         parts[count] = (struct diff_launch_part){.contribution = *of};
