@@ -11,11 +11,13 @@
 #include "reports/analyse/stalls/parts.h"
 
 enum { GPU_JOIN_NS = 1000000 }; // so near to each other idle times of a wait become one of as much: there may be thousands in a second
+static const int64_t gpu_comes_ns = 3000000000; // CUPTI hands its records over once a second, and only of what has ended
 
 struct gpu_waits {
     const struct work *work;
     struct part *parts; // the new ones
     size_t count, capacity;
+    int64_t recent; // a GPU whose last operation ended behind that may have others of which the records are still to come
 };
 
 bool gpu_waits_is(enum cause cause)
@@ -109,12 +111,12 @@ static void gpu_part(struct gpu_waits *waits, const struct trace_gpu *gpu, uint3
     int64_t begin = part->begin > known ? part->begin : known, end = part->end < known_end ? part->end : known_end;
     enum part_split split = (enum part_split)part->split;
     struct trace_window piece;
-    if (begin >= end) { // before the first of its operations that was recorded, or behind the last one
-        gpu_put(waits, part, part->begin, part->end, split, NOTE_GPU_UNKNOWN);
+    // Before the first of its operations that was recorded, and behind the last one.
+    gpu_put(waits, part, part->begin, part->end < known ? part->end : known, split, NOTE_GPU_UNKNOWN);
+    if (known_end < waits->recent)
+        gpu_put(waits, part, part->begin > known_end ? part->begin : known_end, part->end, split, NOTE_GPU_UNKNOWN);
+    if (begin >= end)
         return;
-    }
-    gpu_put(waits, part, part->begin, begin, split, NOTE_GPU_UNKNOWN);
-    gpu_put(waits, part, end, part->end, split, NOTE_GPU_UNKNOWN);
     int64_t from = begin, lead = end - begin;
     size_t at = trace_idle_from(&busy, from);
     while (trace_idle(&busy, &at, &from, end, &piece)) {
@@ -133,10 +135,10 @@ static void gpu_part(struct gpu_waits *waits, const struct trace_gpu *gpu, uint3
     }
 }
 
-void gpu_waits_take(struct work *work, const bool *late)
+void gpu_waits_take(struct work *work, const bool *late, bool live)
 {
     const struct trace *trace = work->trace;
-    struct gpu_waits waits = {.work = work};
+    struct gpu_waits waits = {.work = work, .recent = live ? trace->windows[trace->window_count - 1].end - gpu_comes_ns : INT64_MAX};
     if (!trace->gpus || !gpu_waits_any(work))
         return;
     for (uint32_t i = 0; i < work->part_count; i++) {

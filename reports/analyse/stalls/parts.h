@@ -128,8 +128,9 @@ void chain_follow(
 bool gpu_waits_is(enum cause cause);
 bool gpu_waits_any(const struct work *work);
 // Of such waits only what they cost stays, where it was recorded what the GPU did. late: [process_count], ranks that are told as stragglers.
+// live: the recording goes on, and what lies behind the last record of a GPU is not told where that is seconds ago only.
 // Parts are sorted, before and behind. Without trace_load_gpus nothing changes.
-void gpu_waits_take(struct work *work, const bool *late);
+void gpu_waits_take(struct work *work, const bool *late, bool live);
 // stalls.c: all of it in its order, on what work_init made. The parts are final and sorted then; idle
 // waits are gone.
 void work_find(struct work *work);

@@ -267,12 +267,12 @@ static void stalls_add_stragglers(struct stalls *stalls, const struct work *work
 }
 
 // What the host of a late rank does behind its waits is told as its lateness.
-static void stalls_take_gpu_waits(struct work *work, const struct ranks *ranks, const struct late_ranks *stragglers)
+static void stalls_take_gpu_waits(struct work *work, const struct ranks *ranks, const struct late_ranks *stragglers, bool live)
 {
     bool *late = xcalloc(work->trace->process_count + 1, sizeof *late);
     for (size_t i = 0; i < stragglers->count; i++)
         late[ranks->rows[stragglers->list[i].row].process] = true;
-    gpu_waits_take(work, late);
+    gpu_waits_take(work, late, live);
     free(late);
 }
 
@@ -290,7 +290,7 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct r
         what_if_find(ranks, &stragglers, trust < 1, &stalls->what_if);
         late_heat(ranks, &stragglers, begin, end, stalls->host, &stalls->heat);
     }
-    stalls_take_gpu_waits(work, ranks, &stragglers);
+    stalls_take_gpu_waits(work, ranks, &stragglers, live);
     ranks_take_waits(ranks, work);
     stalls->threshold_ns = trace->threshold_ns;
     stalls->idle_ns = work->idle_ns;
