@@ -581,6 +581,28 @@ TEST(a_file_of_ours_is_not_named_by_the_root_of_a_process)
     symbols_free(symbols);
 }
 
+// The same of the vdso, of which there is one, whoever asks first.
+TEST(the_vdso_is_not_named_by_the_root_of_a_process)
+{
+    static const char *const paths[] = {"/lib/libinner.so", "[vdso]"};
+    struct world_fake fake = fake_of(99, NULL);
+    struct elf_image image = {0};
+    uint32_t silent = 0;
+    size_t counts[2];
+    world_copy(SYMBOLS_WHOLE, debug_file_in(fake_inside(&fake)));
+    int fd = open(fake.library, O_RDONLY | O_CLOEXEC);
+    CHECK_INT(elf_image_read(fd, &image), 0);
+    for (int i = 0; i < 2; i++) {
+        const struct debug_search search = {.path = paths[i], .proc = world_path("proc"), .tgid = fake.pid, .silent = &silent,
+                                            .debug_path = world_path("debug")};
+        struct elf_table table = {0};
+        counts[i] = debug_table_load(&table, &image, fd, &search, 1000);
+        elf_table_free(&table);
+    }
+    CHECK(counts[0] > counts[1] && counts[1] > 0);
+    close(fd);
+}
+
 static const char *cached(const char *build_id)
 {
     world_directory(world_path("cache/%s", build_id));

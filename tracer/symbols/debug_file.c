@@ -96,8 +96,8 @@ static int debug_find(const struct elf_image *image, const struct elf_sections *
 {
     if (strlen(image->build_id) < 4)
         return -1;
-    bool here = search->path && *search->path == '/' && debug_is_here(image_fd, search->path);
-    // A file of ours is everybody's: what a process with a root of its own has for it would name it for all.
+    // A file of ours, and the vdso, which has no path, is everybody's: what a process with a root of its own has for it would name it for all.
+    bool here = search->path && (*search->path != '/' || debug_is_here(image_fd, search->path));
     int fd = search->tgid && !here ? debug_find_inside(image, sections->debug_link, search) : -1;
     return fd >= 0 ? fd : debug_find_here(image, sections->debug_link, search, here);
 }
