@@ -149,6 +149,13 @@ static struct extra checkpoint_beside_outages(int side, int pair, int step) // o
     return (struct extra){"reconnect", "forward", COST_FUNCTION, COST_HOST_RUN, pair == 1 + side && step == 100 ? 1500 * MS : 0, NULL, NULL};
 }
 
+static struct extra checkpoint_beside_a_long_outage(int side, int pair, int step) // of the candidate; and a shorter one of the baseline
+{
+    struct extra save = checkpoint(side, pair, step);
+    int64_t outage_ms = step != 100 ? 0 : side && pair == 2 ? 20000 : !side && pair == 1 ? 1000 : 0;
+    return save.ns ? save : (struct extra){"reconnect", "forward", COST_FUNCTION, COST_HOST_RUN, outage_ms * MS, NULL, NULL};
+}
+
 static struct extra checkpoint_of_a(int side, int pair, int step)
 {
     return checkpoint(!side, pair, step);
@@ -296,6 +303,12 @@ TEST(launches_that_overlap_in_sum)
     CHECK_STR(told->parts[0].contribution.label, "save_state");
     CHECK_DBL(told->parts[0].contribution.delta_ns, 4.5 * MS, 0.001 * MS);
     CHECK_DBL(told->parts[0].contribution.share, 1, 0.001); // not 4.5 ms of 2.6
+    clear();
+    run("step", PAIRS, 1, checkpoint_beside_a_long_outage);
+    CHECK(told->overlaps && !told->why_not);
+    CHECK_INT(told->part_count, 1);
+    CHECK_STR(told->parts[0].contribution.label, "save_state");
+    CHECK_STR(told->where, ""); // and not in the outage's place, which most of the sum is
     end();
 }
 

@@ -132,7 +132,7 @@ struct diff_slow {
     struct diff_launch_part *parts; size_t part_count; // largest first, also what goes the other way; shares are of b_ns - a_ns
     double told_ns;      // of b_ns - a_ns: in parts
     double unseen_ns;    // and while nothing was seen to run
-    const char *where;   // the place of four fifths of it; "": none, NULL: no parts
+    const char *where;   // the place of four fifths of it; "": none, or the launches overlap; NULL: no parts
     bool overlaps;       // in sum the launches of the sides do: told are the parts that stand apart by more than their own spread
     const char *why_not; // NULL; else why there are no parts
 };

@@ -509,8 +509,8 @@ int diff_slow(struct diff_job *job, struct error *err)
     bool differs = slow_sum(&slow, sign);
     if (differs)
         slow_explain(&slow);
-    if (slow.told->overlaps && !slow.told->part_count)
-        slow.told->where = NULL;
+    if (slow.told->overlaps) // where most of the sum is, chance made too
+        slow.told->where = slow.told->part_count ? "" : NULL;
     slow.told->why_not = slow_why_not(&slow, differs);
     // Then the contributions are those of the mean step: that no slow steps made it takes nothing from them.
     if (job->untraced.mean && !slow.told->part_count && strcmp(slow.told->metric, metric_infos[METRIC_MEAN_STEP_TIME].name) == 0)
