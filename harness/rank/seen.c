@@ -101,19 +101,28 @@ static json_t *seen_entry(const struct scan_shard *shard, int process)
     return entry;
 }
 
-// The entry is taken. One that is there is also seen by others then, one of whom may know that its recorder lives.
+static json_int_t seen_bytes_of(const json_t *entry)
+{
+    return json_integer_value(json_object_get(entry, "bytes"));
+}
+
+// The entry is taken. One that is there is also seen by others then, one of whom may know that its recorder lives. Of copies of different sizes the
+// largest counts: a smaller one was made while it was recorded, and who reduces it must not depend on who has how much to do.
 static void seen_put_entry(struct seen *seen, const char *key, json_t *entry)
 {
     if (!seen->shards)
         seen->shards = json_object();
     json_t *known = json_object_get(seen->shards, key);
-    if (!known) {
+    if (json_is_true(json_object_get(entry, "alive")) || json_is_true(json_object_get(known, "alive"))) {
+        json_object_set_new(entry, "alive", json_true());
+        json_object_set_new(known, "alive", json_true()); // NULL ok
+    }
+    if (!known || seen_bytes_of(entry) > seen_bytes_of(known)) {
         json_object_set_new(seen->shards, key, entry);
         return;
     }
-    json_array_extend(json_object_get(known, "processes"), json_object_get(entry, "processes"));
-    if (json_is_true(json_object_get(entry, "alive")))
-        json_object_set_new(known, "alive", json_true());
+    if (seen_bytes_of(entry) == seen_bytes_of(known))
+        json_array_extend(json_object_get(known, "processes"), json_object_get(entry, "processes"));
     json_decref(entry);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards that several processes see, as upgate-mpi-reduce puts them together: each recording once, whoever sees it, and who of them is to reduce
 // it. The same file seen twice, or a copy of it under its name, is told by what it says of itself: run, restart, rank, the node's boot, the
-// worker's pid and when it began. Device and inode would not do: of a network file system each node has a device number of its own. What
-// another process sent may be anybody's: -EBADMSG where it cannot be.
+// worker's pid and when it began; of copies of different sizes the largest counts. Device and inode would not do: of a network file system each node
+// has a device number of its own. What another process sent may be anybody's: -EBADMSG where it cannot be.
 #ifndef UPGATE_HARNESS_RANK_SEEN_H
 #define UPGATE_HARNESS_RANK_SEEN_H
 

@@ -130,6 +130,31 @@ TEST(a_directory_that_all_see_counts_once)
     seen_free(&seen);
 }
 
+TEST(of_copies_the_largest_counts)
+{
+    struct scan scans[3] = {{0}};
+    struct seen seen = {0};
+    struct merge_result shards;
+    struct strbuf bytes = {0};
+    for (int i = 0; i < 3; i++)
+        put_node(&scans[i], "/local/run", 0, 2, "near");
+    scans[0].shards[0].bytes = scans[2].shards[0].bytes = 400; // of rank 0, made while it was recorded
+    scans[2].shards[0].alive = true;
+    look(scans, 3, &seen);
+    CHECK_INT(choose(&seen, &shards), 0);
+    CHECK_INT(shards.chosen_count, 2);
+    CHECK_INT(shards.chosen[0]->bytes, 1000);
+    CHECK(shards.chosen[0]->alive);
+    CHECK_INT(seen_share(&seen, &shards, 3, 5, &bytes, &err), 0);
+    CHECK_CONTAINS(bytes.text, "\"job/0-0.db: job 0-0 near 1000 1790000000000000000\":1"); // not 0, who is the first that has nothing to do
+    CHECK_CONTAINS(bytes.text, "\"job/0-1.db: job 0-1 near 1001 1790000000000000000\":0"); // all have it
+    strbuf_free(&bytes);
+    merge_free(&shards);
+    seen_free(&seen);
+    for (int i = 0; i < 3; i++)
+        scan_free(&scans[i]);
+}
+
 TEST(a_rank_that_was_recorded_twice_stays_twice)
 {
     struct scan scans[2] = {{0}};
