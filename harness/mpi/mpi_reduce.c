@@ -46,7 +46,7 @@ static const char *const mpi_examples[] = {
 
 static const char mpi_exit_codes[] =
     "  0  reduced: every rank of the job is there\n"
-    "  2  usage, no shards, several runs, a rank twice; nothing written\n"
+    "  2  usage, no shards, several runs, a rank twice, processes of two versions; nothing written\n"
     "  3  reduced, but ranks are missing\n"
     "  4  operational failure: no permission, disk full\n"
     "All processes exit with the same code.\n";
@@ -213,7 +213,7 @@ static int mpi_go(const struct team *team, const struct mpi_values *values, cons
 {
     const char *output = values->common.output;
     uint64_t window_steps = 0;
-    struct mpi_work work = {.team = team, .values = values, .all = {.restart = -1}, .mine = {.restart = -1}};
+    struct mpi_work work = {.team = team, .values = values, .seen = {.version = version_text()}, .all = {.restart = -1}, .mine = {.restart = -1}};
     work.find = (struct merge_opts){.dir = dir, .run = values->shards.run, .restart = shard_values_restart(&values->shards)};
     int rc = team_agree(team, TEAM_OF_ALL, team->number == 0 && output ? reduced_job_place(output, err) : 0, err); // before all the work
     if (rc == 0)

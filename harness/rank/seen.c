@@ -142,11 +142,17 @@ void seen_put_none(struct seen *seen, const char *why)
         seen->why = xstrdup(why);
 }
 
+static const char *seen_version(const struct seen *seen)
+{
+    return seen->version ? seen->version : "";
+}
+
 int seen_encode(const struct seen *seen, struct strbuf *ret, struct error *err)
 {
     json_t *document = json_object();
     json_object_set_new(document, "shards", seen->shards ? json_incref(seen->shards) : json_object());
     json_object_set_new(document, "blind", json_integer((json_int_t)seen->blind));
+    json_object_set_new(document, "version", json_string(seen_version(seen)));
     if (seen->why)
         json_object_set_new(document, "why", seen_text(seen->why));
     return seen_dump(document, ret, err);
@@ -155,9 +161,14 @@ int seen_encode(const struct seen *seen, struct strbuf *ret, struct error *err)
 int seen_add(struct seen *seen, const void *bytes, size_t size, struct error *err)
 {
     json_t *document = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL), *shards = json_object_get(document, "shards"), *entry;
-    const char *key, *why = json_string_value(json_object_get(document, "why"));
+    const char *key, *why = json_string_value(json_object_get(document, "why")), *version = json_string_value(json_object_get(document, "version"));
     int64_t blind = 0;
-    bool good = json_is_object(shards) && seen_number(document, "blind", 0, INT32_MAX, &blind);
+    if (version && strcmp(version, seen_version(seen)) != 0) { // what two versions make of shards is not one job's
+        error_set(err, -EINVAL, "this is %s, and another process is %.80s: start one version on all nodes", seen_version(seen), version);
+        json_decref(document);
+        return -EINVAL;
+    }
+    bool good = version && json_is_object(shards) && seen_number(document, "blind", 0, INT32_MAX, &blind);
     json_object_foreach(shards, key, entry)
         good &= json_array_size(json_object_get(entry, "processes")) > 0;
     if (!good) {

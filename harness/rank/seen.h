@@ -16,6 +16,7 @@
 #include "harness/rank/merge.h"
 
 struct seen {       // {0}: nobody has looked
+    const char *version; // of the program, which the others must have, too; NULL: ""
     json_t *shards; // by what tells them apart; NULL: none
     int64_t blind;  // processes that see no shard
     char *why;      // the first of them, a sentence
@@ -24,7 +25,7 @@ struct seen {       // {0}: nobody has looked
 void seen_put(struct seen *seen, const struct scan *scan, int process);
 void seen_put_none(struct seen *seen, const char *why);
 ERROR_CHECKED int seen_encode(const struct seen *seen, struct strbuf *ret, struct error *err);
-// What others see, as they encoded it.
+// What others see, as they encoded it. -EINVAL: by a program of another version.
 ERROR_CHECKED int seen_add(struct seen *seen, const void *bytes, size_t size, struct error *err);
 void seen_free(struct seen *seen); // {0} ok
 

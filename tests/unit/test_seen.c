@@ -226,6 +226,21 @@ TEST(who_sees_nothing_says_why)
     seen_free(&third);
 }
 
+// Whoever sees nothing says its version, too.
+TEST(processes_of_two_versions_do_nothing)
+{
+    struct seen one = {.version = "upgate 1 (a)"}, other = {.version = "upgate 1 (b)"}, same = {.version = "upgate 1 (a)"};
+    seen_put_none(&one, "no shards in '/local/run'");
+    CHECK_INT(send(&one, &other), -EINVAL);
+    CHECK_CONTAINS(err.text, "this is upgate 1 (b), and another process is upgate 1 (a)");
+    CHECK_INT(other.blind, 0);
+    CHECK_INT(send(&one, &same), 0);
+    CHECK_INT(same.blind, 1);
+    seen_free(&one);
+    seen_free(&other);
+    seen_free(&same);
+}
+
 // Each text that another process could have sent: refused, and nothing else.
 static void check_refused(const char *text)
 {
@@ -274,9 +289,10 @@ TEST(what_others_send_is_read_like_a_file)
         free(text);
     }
     check_refused("[]");
-    check_refused("{\"shards\": {}}");
-    check_refused("{\"shards\": {\"a\": 1}, \"blind\": 0}");
-    check_refused("{\"shards\": {\"a\": {\"processes\": [0]}}, \"blind\": 0}");
+    check_refused("{\"shards\": {}, \"version\": \"\"}");
+    check_refused("{\"shards\": {}, \"blind\": 0}");
+    check_refused("{\"shards\": {\"a\": 1}, \"blind\": 0, \"version\": \"\"}");
+    check_refused("{\"shards\": {\"a\": {\"processes\": [0]}}, \"blind\": 0, \"version\": \"\"}");
     strbuf_free(&bytes);
     seen_free(&seen);
     scan_free(&scan);
