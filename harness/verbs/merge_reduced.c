@@ -141,7 +141,7 @@ static int reduced_place_part(const struct merge_reduced_opts *opts, struct merg
     if (run[0] == '.' || strchr(run, '/')) // of somebody's file: `upgate rank` makes no such name
         return error_set(err, -EINVAL, "run '%s' is no name of a directory", run);
     work->output = xasprintf("%s/%s/%lld-%d.reduced", opts->output, run, (long long)restart, (int)first);
-    int rc = reduced_job_place(work->output, err);
+    int rc = reduced_job_new(work->output, err); // its directory is made
     return rc || opts->dry_run ? rc : directory_make_above(work->output, 0777, err);
 }
 

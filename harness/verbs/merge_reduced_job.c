@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,10 +15,21 @@
 #include "reports/analyse/reduce/reduced_table.h"
 #include "reports/render/render.h"
 
-int reduced_job_place(const char *path, struct error *err)
+int reduced_job_new(const char *path, struct error *err)
 {
     struct stat info;
     return stat(path, &info) < 0 ? 0 : error_set(err, -EINVAL, "'%s' exists already; name another place with -o", path);
+}
+
+int reduced_job_place(const char *path, struct error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? xasprintf("%.*s", (int)(slash - path + 1), path) : xstrdup("./");
+    int rc = reduced_job_new(path, err);
+    if (rc == 0 && access(folder, W_OK | X_OK) < 0)
+        rc = error_set(err, -errno, "no place for '%s': %s; name another one with -o", path, strerror(errno));
+    free(folder);
+    return rc;
 }
 
 // --- who is missing -------------------------------------------------------------------------------
@@ -110,19 +122,22 @@ int reduced_job_tell(const struct reduced_job *job, const char *output, bool jso
 {
     size_t bytes = 0;
     struct reduced_table table = {0};
-    int rc = output ? reduced_store(&job->all, output, &bytes, err) : reduced_encode_file(&job->all, NULL, &bytes, err);
+    struct error second = {0}; // behind that of the file
+    int file_rc = output ? reduced_store(&job->all, output, &bytes, err) : 0;
+    // A disk that is full must not take what all nodes have reduced with it.
+    int rc = output && file_rc == 0 ? 0 : reduced_encode_file(&job->all, NULL, &bytes, file_rc ? &second : err);
     if (rc == 0) {
         struct reduced_told told = {.all = &job->all, .table = &table, .missing = job->missing, .missing_count = job->missing_count,
                                     .file_bytes = bytes};
         reduced_table_make(&job->all, &table);
         reduced_measure(&job->all, &told);
         if (json)
-            rc = reduced_print_json(&told, err);
+            rc = reduced_print_json(&told, file_rc ? &second : err);
         else
             reduced_print(&told);
         reduced_table_free(&table);
     }
-    return rc;
+    return file_rc ? file_rc : rc;
 }
 
 void reduced_job_free(struct reduced_job *job)

@@ -17,6 +17,8 @@ struct reduced_job { // {0}: nothing is known of it
 };
 
 // Before all the work. -EINVAL: the place of the file is taken.
+ERROR_CHECKED int reduced_job_new(const char *path, struct error *err);
+// The same, and its directory is there and can take it: else -errno.
 ERROR_CHECKED int reduced_job_place(const char *path, struct error *err);
 // The first reason counts.
 void reduced_job_miss(struct reduced_job *job, int32_t rank, const char *why);
@@ -24,7 +26,8 @@ void reduced_job_miss(struct reduced_job *job, int32_t rank, const char *why);
 void reduced_job_take(struct reduced_job *job, const struct merge_result *shards);
 // `all` is whole: who is in it is not missing; in a part, others are elsewhere. -EINVAL: nobody is in it. where: for the sentence.
 ERROR_CHECKED int reduced_job_settle(struct reduced_job *job, bool part, const char *where, struct error *err);
-// Written, and printed. output: NULL: only printed. A file that appears meanwhile is not replaced: -EINVAL.
+// Written, and printed. output: NULL: only printed. A file that appears meanwhile is not replaced: -EINVAL. Where it cannot be written the ranks are
+// printed all the same.
 ERROR_CHECKED int reduced_job_tell(const struct reduced_job *job, const char *output, bool json, struct error *err);
 enum exit_code reduced_job_exit(const struct reduced_job *job);
 void reduced_job_free(struct reduced_job *job);

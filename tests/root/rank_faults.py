@@ -439,6 +439,12 @@ def case_part_of_a_job_that_runs(folder):
     assert code == 0 and not document["notes"], (code, document, stderr)
 
 
+def limited(bytes_max, *words):
+    """Files may have so many bytes, which is a disk that is full."""
+    return rig.run(sys.executable, "-c", "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2); "
+                   "os.execv(sys.argv[2], sys.argv[2:])", str(bytes_max), *words)
+
+
 REDUCED_STEPS, REDUCED_LATE, REDUCED_LATE_NS, REDUCED_STEP_NS = 30, 6, 4_000_000, 20_000_000
 
 
@@ -501,6 +507,12 @@ def case_reduced(folder):
     with open(same, "rb") as file:
         assert codes == [0, 2] and file.read() == expected and not glob.glob(glob.escape(same) + ".*"), (codes, os.listdir(folder))
 
+    # A disk that is full: no file, and the ranks all the same.
+    full = os.path.join(folder, "full.reduced")
+    done = limited(len(expected) // 2, rig.UPGATE, "merge", "--reduced", flat, "--format", "json", "-o", full)
+    assert done.returncode == 4 and "failed to write" in done.stderr and not glob.glob(glob.escape(full) + "*"), (done, os.listdir(folder))
+    assert len(json.loads(done.stdout)["rows"]) == 8 and json.loads(done.stdout)["bytes"] == len(expected), done
+
     code, document, _ = rig.reduced(files[0])
     assert code == 3 and [one["rank"] for one in document["missing"]] == [4, 5, 6, 7] and not any(row["late"] for row in document["rows"]), document
     done = rig.run(rig.UPGATE, "merge", "--reduced", files[0])
@@ -521,7 +533,8 @@ def case_reduced(folder):
                                        ((whole, "--window", "7"), 2, "with windows of 5 steps"), ((whole, "--job", "other"), 2, "is of run 'job'"),
                                        ((whole, "--restart", "3"), 2, "is of restart 0"), ((parts,), 2, "named one by one: upgate merge --reduced %s/job/*.reduced" % parts),
                                        ((near, "--part", "-o", parts), 2, "exists already"), ((near, far, "--part", "-o", parts), 2, "these are 2: leave --part out"),
-                                       ((*files, "--part", "-o", parts), 2, "these are 2: leave --part out")):
+                                       ((*files, "--part", "-o", parts), 2, "these are 2: leave --part out"),
+                                       ((near, "-o", near + "/no/x.reduced"), 4, "no place for '%s/no/x.reduced': No such file" % near)):
         code, document, stderr = rig.reduced(*words)
         assert code == expected_code and document is None and text in stderr, (words, code, document, stderr)
     assert rig.reduced(whole, "--window", "5", "--job", "job", "--restart", "0")[0] == 0
@@ -601,8 +614,7 @@ def case_mpi_reduce(folder):
 def case_full_disk_of_the_merge(folder):
     shards_of_a_job(folder)
     bytes_max = os.path.getsize(os.path.join(folder, "job", "0-0.db"))
-    done = rig.run(sys.executable, "-c", "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2); "
-                   "os.execv(sys.argv[2], sys.argv[2:])", str(bytes_max), rig.UPGATE, "merge", folder, "-o", os.path.join(folder, "run.db"))
+    done = limited(bytes_max, rig.UPGATE, "merge", folder, "-o", os.path.join(folder, "run.db"))
     assert done.returncode == 4 and "the disk is full" in done.stderr, done
     assert not [name for name in os.listdir(folder) if name.startswith("run.db")], os.listdir(folder)
 
