@@ -265,6 +265,32 @@ static void choose_find_missing_of_part(struct merge_result *result, const struc
     }
 }
 
+// By rank: another restart of the run has it. Each node's torchrun counts the restarts that its own workers caused, and no others: after one, nodes
+// of one round have several counts.
+static bool *choose_elsewhere(const struct merge_result *result)
+{
+    bool *elsewhere = xcalloc((size_t)result->ranks, sizeof *elsewhere);
+    for (size_t i = 0; i < result->scan.count; i++) {
+        const struct scan_shard *shard = &result->scan.shards[i];
+        for (size_t k = 0; k < shard->held_count && choose_of_run(result, shard) && !choose_is_candidate(result, shard); k++)
+            if (shard->held[k].rank < result->ranks)
+                elsewhere[shard->held[k].rank] = true;
+    }
+    return elsewhere;
+}
+
+static void choose_find_shardless(struct merge_result *result, const struct choose_claims *all)
+{
+    bool *elsewhere = choose_elsewhere(result);
+    char *why = xasprintf("it has no shard of restart %lld, but of another one; torchrun on several nodes counts restarts on each of them apart",
+                          (long long)result->restart);
+    for (int32_t rank = 0; rank < result->ranks; rank++)
+        if (!choose_has(all, rank))
+            choose_add_missing(result, rank, elsewhere[rank] ? why : "it has no shard");
+    free(why);
+    free(elsewhere);
+}
+
 // Why of those whose shard is not one, or who left a reason in its place; the others have left nothing, or are of another node's part.
 static void choose_find_missing(struct merge_result *result, const struct choose_claims *all, bool part)
 {
@@ -279,9 +305,8 @@ static void choose_find_missing(struct merge_result *result, const struct choose
     }
     for (size_t i = 0; i < result->chosen_count; i++)
         choose_find_missing_of_part(result, all, result->chosen[i]);
-    for (int32_t rank = 0; rank < result->ranks && !part; rank++)
-        if (!choose_has(all, rank))
-            choose_add_missing(result, rank, "it has no shard");
+    if (!part)
+        choose_find_shardless(result, all);
 }
 
 static int choose_missing_by_rank(const void *left, const void *right)

@@ -182,6 +182,26 @@ TEST(a_rank_that_was_recorded_twice_stays_twice)
     scan_free(&scans[1]);
 }
 
+// A worker of the first node failed: its torchrun counts a restart, that of the second one does not.
+TEST(a_rank_of_another_restart_has_that_for_its_reason)
+{
+    const struct merge_opts opts = {.dir = "shards", .restart = -1};
+    struct merge_result shards = {.restart = -1};
+    put_node(&shards.scan, "/shared/run", 0, 4, "near");
+    for (int i = 0; i < 4; i++)
+        shards.scan.shards[i].restart = shards.scan.shards[i].who.launcher.restart = 1;
+    put_node(&shards.scan, "/shared/run", 4, 3, "far");
+    CHECK_INT(choose_shards(&opts, &shards, &err), 0);
+    CHECK_INT(shards.restart, 1);
+    CHECK_INT(shards.chosen_count, 4);
+    CHECK_INT(shards.missing_count, 4);
+    CHECK_INT(shards.missing[0].rank, 4);
+    CHECK_CONTAINS(shards.missing[0].why, "no shard of restart 1, but of another one");
+    CHECK_INT(shards.missing[3].rank, 7);
+    CHECK_STR(shards.missing[3].why, "it has no shard");
+    merge_free(&shards);
+}
+
 TEST(what_cannot_be_read_is_missing_for_its_reason)
 {
     struct scan scans[2] = {{0}};
