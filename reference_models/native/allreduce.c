@@ -145,7 +145,8 @@ int main(int argc, char **argv)
         .summary = "sums the buffers of several processes through shared memory",
         .ranks_default = 2,
         .ranks_min = 2,
-        .ranks_max = ARGS_RANKS_MAX};
+        .ranks_max = ARGS_RANKS_MAX,
+        .root = true};
     struct args args;
     int code = EXIT_CODE_PASS;
     if (!args_begin(&program, argc, argv, &args, &code))

@@ -181,6 +181,11 @@ int args_parse(const struct args_program *program, int argc, char **argv, struct
         return error_set(err, -EINVAL, "--rate is for --mode infer; training steps do not arrive");
     if (args.train && args.decode > 0)
         return error_set(err, -EINVAL, "--decode is for --mode infer; training sees all of a sequence at once");
+    if (args.decode > 0 && !program->decodes)
+        return error_set(err, -EINVAL, "--decode is the transformer's");
+    if ((args.plant.root && !program->root) || (args.plant.buckets && !program->buckets))
+        return error_set(err, -EINVAL, "'root' and 'buckets' are planted in ddp, 'root' in allreduce too; %s has nothing of the kind",
+                         program->name);
     if (args.size == MODEL_SIZE_COUNT)
         args.size = args.cuda ? MODEL_SIZE_LARGE : MODEL_SIZE_DEMO;
     if (args.cuda && args.plant.slow > 0)

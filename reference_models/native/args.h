@@ -32,6 +32,8 @@ struct args_program {
     uint64_t ranks_default, ranks_min, ranks_max;
     bool cuda; // it was built with CUDA, and runs there unless told otherwise
     bool cached; // it has --cache, and no program for the GPU
+    bool decodes; // it has --decode
+    bool root, buckets; // these plants change what it does
 };
 
 // -EINVAL with the sentence to print; exit 2. Strings point into argv.

@@ -68,25 +68,14 @@ static int ddp_rank(uint32_t rank, void *arg)
     return EXIT_CODE_PASS;
 }
 
-// What the command line allows and these programs have not; NULL: nothing of the kind.
-static const char *ddp_refuses(const struct args *args, bool sharded)
-{
-    if (args->decode)
-        return "--decode is the transformer's: a rank answers with one pass";
-    if (sharded && (args->plant.root || args->plant.buckets))
-        return "'root' and 'buckets' are planted in ddp: fsdp has no all-reduce, each rank adds up the part that it keeps";
-    return NULL;
-}
-
 int ddp_main(const struct args_program *program, bool sharded, int argc, char **argv)
 {
     struct args args;
     int code = EXIT_CODE_PASS;
     if (!args_begin(program, argc, argv, &args, &code))
         return code;
-    const char *refused = ddp_refuses(&args, sharded);
-    if (refused) {
-        fprintf(stderr, "%s: %s; try `%s --help`\n", program->name, refused, program->name);
+    if (!args.train && (args.plant.root || args.plant.buckets)) {
+        fprintf(stderr, "%s: 'root' and 'buckets' are planted in training: in inference no rank waits for another\n", program->name);
         return EXIT_CODE_USAGE;
     }
     struct ddp run = {.job = {.name = program->name, .args = &args},

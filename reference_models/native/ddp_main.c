@@ -9,6 +9,8 @@ int main(int argc, char **argv)
                                                 .summary = "language model trained by several ranks: mean gradients by all-reduce, in buckets",
                                                 .ranks_default = 2,
                                                 .ranks_min = 1,
-                                                .ranks_max = ARGS_RANKS_MAX};
+                                                .ranks_max = ARGS_RANKS_MAX,
+                                                .root = true,
+                                                .buckets = true};
     return ddp_main(&program, false, argc, argv);
 }

@@ -9,6 +9,7 @@ int main(int argc, char **argv)
                                                 .summary = "byte-level language model on real text",
                                                 .ranks_default = 1,
                                                 .ranks_min = 1,
-                                                .ranks_max = 1};
+                                                .ranks_max = 1,
+                                                .decodes = true};
     return workload_main(&program, WORKLOAD_MODELS(transformer), argc, argv);
 }

@@ -161,8 +161,6 @@ int workload_run(const struct model_ops *ops, const struct args *args, const str
         .cache_rows = args->cache_rows, .ranks = rank ? rank->model : NULL};
     struct model *model = NULL;
     struct regress *regress = NULL;
-    if (args->decode && !ops->decode)
-        return error_set(err, -EINVAL, "--decode is the transformer's");
     int rc = pool_new(args->plant.pool1 ? 1 : args->threads, &opts.pool, err);
     if (rc)
         goto out;

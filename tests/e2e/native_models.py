@@ -160,7 +160,10 @@ def case_ranks():
     for name, words, wanted in (("ddp", ("--ranks", "65"), "1 to 64"), ("fsdp", ("--ranks", "0"), "--ranks"),
                                 ("ddp", ("--mode", "infer", "--decode", "4"), "--decode is the transformer's"),
                                 ("fsdp", ("--device", "cuda"), "several ranks are of the CPU"),
-                                ("fsdp", ("--plant", "root"), "are planted in ddp"), ("fsdp", ("--plant", "buckets"), "are planted in ddp")):
+                                ("fsdp", ("--plant", "root"), "are planted in ddp"), ("fsdp", ("--plant", "buckets"), "are planted in ddp"),
+                                ("ddp", ("--mode", "infer", "--plant", "buckets"), "are planted in training"),
+                                ("allreduce", ("--plant", "buckets"), "are planted in ddp"),
+                                ("allreduce", ("--mode", "infer", "--decode", "4"), "--decode is the transformer's")):
         code, out, err = start(name, *words, "--steps", "1")
         check("%s %s: %r" % (name, " ".join(words), err), (code, out, wanted in err, err.count("\n")), (2, "", True, 1))
 

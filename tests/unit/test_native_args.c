@@ -11,9 +11,15 @@
 #include "reference_models/native/text.h"
 #include "runner.h"
 
-static const struct args_program one = {"dlrm", "a test", 1, 1, 1, false, false};
-static const struct args_program many = {"allreduce", "a test", 2, 2, 64, false, false};
-static const struct args_program cached = {"dlrm-cached", "a test", 1, 1, 1, false, true};
+static const struct args_program one = {.name = "dlrm", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1};
+static const struct args_program many = {
+    .name = "allreduce", .summary = "a test", .ranks_default = 2, .ranks_min = 2, .ranks_max = 64, .root = true};
+static const struct args_program ddp = {
+    .name = "ddp", .summary = "a test", .ranks_default = 2, .ranks_min = 1, .ranks_max = 64, .root = true, .buckets = true};
+static const struct args_program decoder = {
+    .name = "transformer", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1, .decodes = true};
+static const struct args_program cached = {
+    .name = "dlrm-cached", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1, .cached = true};
 
 // Splits at spaces; at most 31 words.
 static int parse(const struct args_program *program, const char *line, struct args *args,
@@ -70,7 +76,7 @@ TEST(everything)
 TEST(regressions)
 {
     struct args args;
-    CHECK_INT(parse(&one, "--plant op:bag_part:3%,fill:1.5%,lock:0.2,pool1,root,buckets", &args, NULL), 0);
+    CHECK_INT(parse(&ddp, "--plant op:bag_part:3%,fill:1.5%,lock:0.2,pool1,root,buckets", &args, NULL), 0);
     CHECK_STR(args.plant.op_name, "bag_part");
     CHECK_DBL(args.plant.op_share, 0.03, 1e-12);
     CHECK_INT(args.plant.op, POOL_OP_SLOW);
@@ -127,6 +133,22 @@ TEST(refused)
     check_refused(&one, "--plant exit:256", "out of range");
     check_refused(&one, "--plant nan:x", "nan");
     check_refused(&one, "--plant nostep:1", "no value");
+}
+
+// What would change nothing: a control that plants it would find nothing, and say so of upgate.
+TEST(what_a_program_has_not)
+{
+    struct args args;
+    CHECK_INT(parse(&many, "--plant root", &args, NULL), 0);
+    CHECK(args.plant.root && !args.plant.buckets);
+    CHECK_INT(parse(&decoder, "--mode infer --decode 3", &args, NULL), 0);
+    CHECK_INT(args.decode, 3);
+    CHECK_INT(parse(&many, "--mode infer --decode 0", &args, NULL), 0);
+    check_refused(&one, "--plant root", "'root' in allreduce too; dlrm has nothing of the kind");
+    check_refused(&one, "--plant slow:5%,buckets", "dlrm has nothing of the kind");
+    check_refused(&many, "--plant buckets", "are planted in ddp");
+    check_refused(&many, "--mode infer --decode 3", "--decode is the transformer's");
+    check_refused(&decoder, "--decode 3", "--decode is for --mode infer");
 }
 
 TEST(rows_of_a_cache)
