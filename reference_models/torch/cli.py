@@ -13,6 +13,7 @@ import plants
 VARIANTS = ("eager", "compile", "compile-reduce-overhead", "compile-max-autotune", "cuda-graphs", "torchscript", "export",
             "aotinductor", "aotinductor-native", "fx-int8", "amp-bf16", "amp-fp16")
 SEVERAL = ("ddp", "fsdp", "dlrm-sharded")
+ROWS_MAX = 1 << 30  # of a cache, as the native twin has it
 NAMES_OF_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -67,6 +68,14 @@ def size(text):
     value = plants.bytes_of(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1 byte, not %s" % text)
+    return value
+
+
+def rows(text):
+    """A number of rows; 0: as many as the size has."""
+    value = int(text)
+    if not 0 <= value <= ROWS_MAX:
+        raise argparse.ArgumentTypeError("%s is out of range; accepted: 0 to %d" % (text, ROWS_MAX))
     return value
 
 

@@ -243,7 +243,7 @@ class Dense(nn.Module):
 
 
 def main():
-    return common.main("dlrm-cached", Work, [("--cache", dict(type=int, default=0, metavar="ROWS", help="of the cache; default: "
+    return common.main("dlrm-cached", Work, [("--cache", dict(type=cli.rows, default=0, metavar="ROWS", help="of the cache; default: "
                                                               "of the size"))])
 
 

@@ -55,6 +55,7 @@ def cases():
              case("skew", "vision", "infer", "--variant", "torchscript", "--plant", "serveskew"),
              case("math", "transformer", "train", "--plant", "mathattention"),
              case("cache whole", "dlrm-cached", "train", "--cache", "4000"), case("cache small", "dlrm-cached", "train", "--cache", "4"),
+             case("cache negative", "dlrm-cached", "train", "--cache", "-5"),
              case("cache evicts", "dlrm-cached", "train", "--dtype", "float64", "--cache", "300")]
     return made
 
@@ -121,6 +122,9 @@ def check_skips_and_plants(version, runs):
     check(evicts["status"] == 0 and whole["notes"]["cache_misses"] == whole["notes"]["new_ids"] == evicts["notes"]["new_ids"] <
           evicts["notes"]["cache_misses"], "%s: a smaller cache evicts: %s, %s" % (version, whole["notes"], evicts["notes"]))
     check(small["status"] == 2 and "--cache" in small["stderr"], "%s: a cache that is too small: %s" % (version, small["stderr"]))
+    negative = runs["cache negative"]
+    check(negative["status"] == 2 and "argument --cache: -5 is out of range" in negative["stderr"] and negative["stderr"].count("\n") == 1,
+          "%s: a cache of no rows: %s" % (version, negative["stderr"]))
     again, counted = runs["recompile"], runs["flopcounter"]
     if again["status"] != 77:
         check(again["status"] == 0 and off(again, runs["transformer train"]) < EXACT, "%s: compiled, and compiled again: %s" % (version, again["stderr"][-500:]))
