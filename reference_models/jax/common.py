@@ -7,6 +7,7 @@ of a model all have one shape; the time of that is the note compile_time_ns. tor
 import argparse
 import functools
 import json
+import math
 import os
 import sys
 import time
@@ -107,6 +108,11 @@ def _infer(args, model):
     return [None]
 
 
+def _finite(value):
+    """JSON has no NaN and no infinity."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def run(args, model):
     """Train or answer, and print one JSON line. Returns the exit status.
 
@@ -115,5 +121,5 @@ def run(args, model):
     losses = (_train if args.mode == "train" else _infer)(args, model)
     print(json.dumps({"model": args.name, "mode": args.mode, "framework": "jax " + jax.__version__, "dtype": args.dtype, "size": args.size,
                       "seed": args.seed, "steps": args.steps, "samples": model.samples * args.steps,
-                      "loss_first": losses[0], "loss_last": losses[-1]}), flush=True)
+                      "loss_first": _finite(losses[0]), "loss_last": _finite(losses[-1])}), flush=True)
     return 0

@@ -20,6 +20,23 @@ PYTHON = os.environ.get("UPGATE_JAX_PYTHON", os.path.join(SOURCE, "envs", "jax",
 WORDS = ["--seed", "3", "--size", "small"]
 failures = 0
 
+# A model of the common part whose loss is no number.
+DIVERGES = '''
+import os, sys, types
+sys.path.insert(0, os.path.join(%r, "reference_models", "jax"))
+import common
+import jax.numpy as jnp
+class Model:
+    samples = 1
+    def start(self):
+        return jnp.zeros(())
+    def batch(self, i):
+        return jnp.zeros(())
+    def advance(self, state, count, batch):
+        return state + 1, batch + float("nan"), state * 2
+sys.exit(common.run(types.SimpleNamespace(name="x", mode="train", steps=2, seed=1, rate=0.0, dtype="float32", size="small"), Model()))
+''' % SOURCE
+
 
 def check(what, ok, detail=""):
     global failures
@@ -96,6 +113,15 @@ def check_refused(directory):
         check("%s %s is refused" % (program, " ".join(words)), done.returncode == 2 and says in done.stderr and not done.stdout, done.stderr[-300:])
 
 
+def check_diverged(directory):
+    path = os.path.join(directory, "diverges.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(DIVERGES)
+    done = start(PYTHON, path, [], directory)
+    check("a loss that is no number is null: JSON has no NaN", done.returncode == 0 and '"loss_first": null, "loss_last": null' in done.stdout,
+          done.stdout + done.stderr[-500:])
+
+
 def main():
     probe = subprocess.run([PYTHON, "-c", "import jax"], stderr=subprocess.DEVNULL) if os.access(PYTHON, os.X_OK) else None
     if probe is None or probe.returncode:
@@ -115,6 +141,7 @@ def main():
             check_training(model, twin, directory, last)
             check_answers(model, twin, directory)
         check_refused(directory)
+        check_diverged(directory)
     return 1 if failures else 0
 
 
