@@ -61,6 +61,33 @@ assert "torch 2.6.0 has no header 'torch/csrc/inductor" in aoti_native.lack("hst
 print("lacks are said")
 ''' % HEADER
 
+# Which of the scores a client sees, also where some are no number.
+SEEN = '''
+import types, aoti_native
+class Scores:
+    def __init__(self, rows):
+        self.rows, self.shape = rows, (len(rows), len(rows[0])) if isinstance(rows[0], list) else (len(rows),)
+    def __getitem__(self, places):
+        assert places == (slice(None), -1), places
+        return Scores([row[-1] for row in self.rows])
+def allclose(one, other, rtol, atol, equal_nan):
+    assert one.shape == other.shape and (rtol, atol, equal_nan) == (0, 0, True)
+    return repr(one.rows) == repr(other.rows)
+def last(rows, visible):
+    native = types.SimpleNamespace(_scores=Scores(rows), _args=types.SimpleNamespace(name="hstu"))
+    return aoti_native.Native._last(native, types.SimpleNamespace(visible=visible))
+aoti_native.torch.allclose = allclose
+nan = float("nan")
+assert last([1.0, nan], lambda scores: scores) is False
+assert last([[1.0, nan], [2.0, 3.0]], lambda scores: scores) is False
+assert last([[1.0, nan], [2.0, 3.0]], lambda scores: scores[:, -1]) is True
+try:
+    last([[1.0, nan], [2.0, 3.0]], lambda scores: Scores([1.0, 2.0]))
+except SystemExit as end:
+    assert "neither its scores nor the last of them" in str(end), end
+    print("what is seen is known")
+'''
+
 PLANTS = '''
 import sys, cli
 cli.arguments("transformer", ["--mode", "infer", "--variant", "aotinductor-native", "--plant", sys.argv[1]])
@@ -136,6 +163,8 @@ def check_refusals(directory):
     for plant, status in (("serveskew", 0), ("slow:5%", 2), ("serveskew,lowp", 2), ("nostep", 2), ("item", 2)):
         code, _, err = end(start(directory, PLANTS, plant))
         check(code == status and (not status or err.count("\n") == 1 and "only serveskew" in err), "--plant %s: %s, %s" % (plant, code, err))
+    status, out, err = end(start(directory, SEEN))
+    check(status == 0 and out == ["what is seen is known"], "what a client sees of the scores: %s" % err[-1500:])
     status, out, err = end(start(directory, LACKS))
     check(status == 0 and out == ["lacks are said"], "what a side may lack: %s" % err[-1500:])
 
