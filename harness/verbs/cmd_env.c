@@ -223,9 +223,10 @@ static int env_native_words(const struct plan *plan, const struct plan_side *sid
     env_word(words, xasprintf("%s/%s", models, workload->model));
     free(models);
     static const char *const options[] = {"--mode", "train", "--steps", "1000000",
-                                          "--seed", "7",     "--ranks", "1"};
+                                          "--seed", "7",     "--ranks"};
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         env_word(words, xstrdup(i == 1 ? plan_mode_name(workload->mode) : options[i]));
+    env_word(words, xstrdup(workload->ranks > 1 ? "2" : "1")); // allreduce has not less; more would read the same
     return 0;
 }
 

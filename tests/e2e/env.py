@@ -96,6 +96,9 @@ def test_native_sides(directory):
     assert result["differences"][0]["path"] == "process.exe.program", result["differences"][:2]
     shown = document("show", plan, "--side", "a")
     assert shown["process"]["exe"]["path"].endswith("native-O1/dlrm") and shown["python"] is None
+    plan = write_plan(directory, "ranks.yaml", "{name: O1, models: %s}" % other, "{name: O3, models: %s}" % models,
+                      "{name: w, model: allreduce, mode: train, steps: 10}")  # it does not start as one rank
+    assert document("show", plan, "--side", "b")["process"]["exe"]["path"].endswith("native/allreduce")
 
 
 def test_command_without_interpreter(directory):
