@@ -100,8 +100,8 @@ static int args_set(const struct args_program *program, int option, const char *
     case ARGS_DEVICE:
         rc = args_choice(value, args_devices, 2, &idx, err);
         args->cuda = idx == 1;
-        if (rc == 0 && args->cuda && program->cached)
-            return error_set(err, -EINVAL, "%s is the CPU's only: kernels/ has no Adagrad of each element", program->name);
+        if (rc == 0 && args->cuda && program->cpu_only)
+            return error_set(err, -EINVAL, "%s is the CPU's only: %s", program->name, program->cpu_only);
         if (rc == 0 && args->cuda && program->ranks_max > 1)
             return error_set(err, -EINVAL, "several ranks are of the CPU; on GPUs ddp and fsdp of reference_models/torch have them");
         if (rc == 0 && args->cuda && !program->cuda)

@@ -31,9 +31,10 @@ struct args_program {
     const char *summary; // one sentence for --help
     uint64_t ranks_default, ranks_min, ranks_max;
     bool cuda; // it was built with CUDA, and runs there unless told otherwise
-    bool cached; // it has --cache, and no program for the GPU
+    bool cached; // it has --cache
     bool decodes; // it has --decode
     bool root, buckets; // these plants change what it does
+    const char *cpu_only; // why no program of this name is for the GPU; NULL: there is one
 };
 
 // -EINVAL with the sentence to print; exit 2. Strings point into argv.

@@ -9,7 +9,8 @@ int main(int argc, char **argv)
                                                 .ranks_default = 1,
                                                 .ranks_min = 1,
                                                 .ranks_max = 1,
-                                                .cached = true};
+                                                .cached = true,
+                                                .cpu_only = "kernels/ has no Adagrad of each element"};
     static const struct workload_models models = {&dlrm_cached_ops_f32, &dlrm_cached_ops_f64, NULL};
     return workload_main(&program, &models, argc, argv);
 }

@@ -19,7 +19,7 @@ static const struct args_program ddp = {
 static const struct args_program decoder = {
     .name = "transformer", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1, .decodes = true};
 static const struct args_program cached = {
-    .name = "dlrm-cached", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1, .cached = true};
+    .name = "dlrm-cached", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1, .cached = true, .cpu_only = "its reason"};
 
 // Splits at spaces; at most 31 words.
 static int parse(const struct args_program *program, const char *line, struct args *args,
@@ -161,7 +161,7 @@ TEST(rows_of_a_cache)
     check_refused(&cached, "--cache -5", "failed to read --cache");
     check_refused(&cached, "--cache 1073741825", "out of range");
     check_refused(&cached, "--cache", "needs a value");
-    check_refused(&cached, "--device cuda", "dlrm-cached is the CPU's only");
+    check_refused(&cached, "--device cuda", "dlrm-cached is the CPU's only: its reason");
     check_refused(&one, "--cache 5", "only dlrm-cached has a cache");
 }
 
