@@ -15,6 +15,7 @@ enum model_size { MODEL_SIZE_SMALL, MODEL_SIZE_DEMO, MODEL_SIZE_LARGE, MODEL_SIZ
 
 struct dlrm_cached_shape;
 struct hstu_shape;
+struct vision_shape;
 
 // A model as one of several ranks that train it together. Its parameters and its gradients are flat arrays, cut into units: what the
 // forward pass reads, and the backward pass is done with, at a time. `= {0}`: a rank that meets no other.
@@ -34,7 +35,7 @@ struct model_opts {
     uint64_t seed;
     enum model_size size;
     bool train;            // keeps what the way back needs, and the optimizer's state
-    bool plain_sgd;        // SGD in place of Adam or Adagrad, rows of a cache being parameters too (the gradient check uses it)
+    bool plain_sgd;        // SGD in place of Adam, Adagrad or momentum, rows of a cache being parameters too (the gradient check uses it)
     double learning_rate;  // 0 = the model's own
     const char *text_path; // transformer: directory of texts
     size_t decode;         // transformer, inference: bytes of a sequence decoded one at a time; 0: none
@@ -43,6 +44,7 @@ struct model_opts {
     const struct model_ranks *ranks; // transformer: that of torch/transformer.py, value by value; outlives the model. NULL: the native one
     const struct hstu_shape *hstu_shape; // another than the size's; NULL: that
     const struct dlrm_cached_shape *dlrm_cached_shape; // likewise
+    const struct vision_shape *vision_shape;           // likewise
     struct pool *pool;     // borrowed; outlives the model
 };
 
@@ -95,7 +97,7 @@ struct model_ops {
 };
 
 extern const struct model_ops dlrm_ops_f32, dlrm_ops_f64, transformer_ops_f32, transformer_ops_f64, hstu_ops_f32, hstu_ops_f64;
-extern const struct model_ops dlrm_cached_ops_f32, dlrm_cached_ops_f64;
+extern const struct model_ops dlrm_cached_ops_f32, dlrm_cached_ops_f64, vision_ops_f32, vision_ops_f64;
 extern const struct model_ops dlrm_ops_cuda, transformer_ops_cuda, hstu_ops_cuda; // of reference_models/cuda
 
 #endif

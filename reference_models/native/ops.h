@@ -44,6 +44,8 @@ void ops_silu_backward(struct pool *pool, size_t count, const real *x, const rea
 void ops_column_sum(struct pool *pool, size_t rows, size_t n, const real *x, real *sum);
 
 void ops_sgd(struct pool *pool, size_t count, real rate, const real *grad, real *param);
+// SGD with momentum: velocity = momentum * velocity + grad, param -= rate * velocity. velocity starts at 0.
+void ops_sgd_momentum(struct pool *pool, size_t count, real rate, real momentum, const real *grad, real *param, real *velocity);
 // Adam with bias correction of `step` (from 1); m and v start at 0.
 struct adam {
     real rate, beta1, beta2, epsilon;
@@ -65,6 +67,40 @@ struct layernorm {
 void ops_layernorm(struct pool *pool, const struct layernorm *norm);
 void ops_layernorm_backward(struct pool *pool, const struct layernorm *norm, const real *dy,
                             real *dx, real *dgain, real *dbias);
+
+// Batch norm: each column of x[rows][n] by its mean and variance over the rows. mean and scale, which is 1/sd, are of the columns. Running
+// statistics are those that inference takes in place of a batch's own: here of one batch, with the variance over rows - 1 that PyTorch has there.
+struct batchnorm {
+    size_t rows, n; // with `running` two rows at least
+    const real *x, *gain, *bias;
+    real *y, *mean, *scale;
+    real *running;   // [2][n]: where mean and scale for inference go; NULL: nowhere
+    double *scratch; // ops_batchnorm_scratch(rows, n) of them; not of ops_batchnorm_apply()
+};
+size_t ops_batchnorm_scratch(size_t rows, size_t n);
+void ops_batchnorm(struct pool *pool, const struct batchnorm *norm);       // writes mean, scale, running and y
+void ops_batchnorm_apply(struct pool *pool, const struct batchnorm *norm); // writes y from mean and scale as they are
+// Of ops_batchnorm(), whose x, mean and scale it reads.
+void ops_batchnorm_backward(struct pool *pool, const struct batchnorm *norm, const real *dy, real *dx, real *dgain, real *dbias);
+
+// What a square kernel of odd size sees of images [batch][height][width][channels] that are padded by half of it with 0: a convolution is
+// the product of these patches [batch][out height][out width][kernel][kernel][channels] and of its weights.
+struct patches {
+    size_t batch, height, width, channels, kernel, stride;
+};
+static inline size_t ops_patches_side(size_t side, size_t stride) // of height or width, 1 or more
+{
+    return (side - 1) / stride + 1;
+}
+static inline size_t ops_patches_rows(const struct patches *patches) // how many patches
+{
+    return patches->batch * ops_patches_side(patches->height, patches->stride) * ops_patches_side(patches->width, patches->stride);
+}
+void ops_im2col(struct pool *pool, const struct patches *patches, const real *image, real *patch);
+void ops_col2im(struct pool *pool, const struct patches *patches, const real *dpatch, real *dimage); // its gradient
+// y[images][n] = the mean of x[images][pixels][n] over the pixels, and its gradient.
+void ops_mean_pool(struct pool *pool, size_t images, size_t pixels, size_t n, const real *x, real *y);
+void ops_mean_pool_backward(struct pool *pool, size_t images, size_t pixels, size_t n, const real *dy, real *dx);
 
 // Mean cross-entropy of logits[rows][n] against target[rows]; dlogits is its gradient. row_loss has
 // room for rows reals. Returns the mean loss.

@@ -293,6 +293,27 @@ void ops_sgd(struct pool *pool, size_t count, real rate, const real *grad, real 
     update_for(pool, &work, 6, POOL_NAMED(sgd_part));
 }
 
+// A repeat keeps the velocity and the parameter.
+NATIVE_CLONES static void sgd_momentum_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct update *work = arg;
+    const real *restrict grad = work->grad;
+    real *restrict param = work->param, *restrict velocity = work->m;
+    real keep = again ? 1 : work->beta1, take = again ? 0 : 1, rate = again ? 0 : work->rate;
+    size_t last = block_end(work->count, end);
+    NATIVE_SIMD
+    for (size_t i = begin * OPS_BLOCK; i < last; i++) {
+        velocity[i] = keep * velocity[i] + take * grad[i];
+        param[i] -= rate * velocity[i];
+    }
+}
+
+void ops_sgd_momentum(struct pool *pool, size_t count, real rate, real momentum, const real *grad, real *param, real *velocity)
+{
+    struct update work = {.count = count, .rate = rate, .beta1 = momentum, .grad = grad, .param = param, .m = velocity};
+    update_for(pool, &work, 10, POOL_NAMED(sgd_momentum_part));
+}
+
 // A repeat keeps m, v and the parameter: every new share is 0 and every old one 1.
 NATIVE_CLONES static void adam_part(void *arg, size_t begin, size_t end, bool again)
 {

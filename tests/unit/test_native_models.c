@@ -8,6 +8,7 @@
 #include "reference_models/native/dlrm_cached_data.h"
 #include "reference_models/native/model.h"
 #include "reference_models/native/rng.h"
+#include "reference_models/native/vision_data.h"
 #include "runner.h"
 
 static struct model *model_new(const struct model_ops *ops, struct model_opts opts, size_t threads,
@@ -53,7 +54,7 @@ static double *claimed_gradient(const struct model_ops *ops, struct model *model
 
 // Of each parameter: the value with the largest gradient and some drawn by chance.
 static void check_param(const struct model_ops *ops, struct model *model,
-                        const struct model_param *param, const double *claimed, struct rng *rng)
+                        const struct model_param *param, const double *claimed, struct rng *rng, double step)
 {
     double *value = param->value;
     size_t steepest = 0;
@@ -63,7 +64,7 @@ static void check_param(const struct model_ops *ops, struct model *model,
     }
     for (int probe = 0; probe < 3; probe++) {
         size_t j = probe == 0 ? steepest : (size_t)rng_below(rng, param->count);
-        double old = value[j], step = 1e-6;
+        double old = value[j];
         value[j] = old + step;
         double above = model_loss(ops, model);
         value[j] = old - step;
@@ -95,7 +96,7 @@ static void check_gradients(const struct model_ops *ops, const char *text_path, 
     ops->load(model, 0);
     double *claimed = claimed_gradient(ops, model, params, count, opts.learning_rate);
     for (size_t i = 0; i < count; at += params[i++].count)
-        check_param(ops, model, &params[i], claimed + at, &rng);
+        check_param(ops, model, &params[i], claimed + at, &rng, 1e-6);
     free(claimed);
     ops->destroy(model);
     pool_free(pool);
@@ -125,6 +126,31 @@ TEST(hstu_gradient)
 TEST(dlrm_cached_gradient)
 {
     check_gradients(&dlrm_cached_ops_f64, NULL, NULL);
+}
+
+// Norms that put every other channel far above 0 and the rest far below, so that no difference crosses a corner of a relu. Behind the
+// first one of a block the inputs are what is left of them: 0, or above.
+TEST(vision_gradient)
+{
+    static const struct vision_shape shape = {.image = 5, .stages = 2, .blocks = 1, .channels = {3, 4}, .batch = 2, .pool = 2};
+    struct model_opts opts = {.seed = 5, .train = true, .plain_sgd = true, .learning_rate = 0.125, .vision_shape = &shape};
+    const struct model_ops *ops = &vision_ops_f64;
+    struct pool *pool;
+    struct model *model = model_new(ops, opts, 1, &pool);
+    struct rng rng = rng_stream(1, 0, 0);
+    size_t count, at = 0;
+    const struct model_param *params = ops->params(model, &count);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; strcmp(params[i].name, "norm.bias") == 0 && j < params[i].count; j++)
+            ((double *)params[i].value)[j] = j % 2 ? -4.5 : 4.5;
+    ops->load(model, 0);
+    double *claimed = claimed_gradient(ops, model, params, count, opts.learning_rate);
+    for (size_t i = 0; i < count; at += params[i++].count)
+        check_param(ops, model, &params[i], claimed + at, &rng, 4e-6);
+    CHECK_INT(count, 3 * 6 + 2);
+    free(claimed);
+    ops->destroy(model);
+    pool_free(pool);
 }
 
 static double train_step(const struct model_ops *ops, struct model *model, uint64_t step)
@@ -197,6 +223,77 @@ TEST(hstu_is_the_model_of_pytorch)
     CHECK_DBL(logits[7], 0.432958891341, 1e-11);
     hstu_ops_f64.destroy(model);
     pool_free(pool);
+}
+
+// One batch of four images: below log(4) it has learnt which is which. tests/e2e/torch_variants.py holds losses and answers against PyTorch's.
+TEST(vision_learns_a_batch)
+{
+    struct vision_shape shape = vision_shapes[MODEL_SIZE_SMALL];
+    struct model_opts opts = {.seed = 1, .size = MODEL_SIZE_SMALL, .vision_shape = &shape};
+    shape.pool = 1;
+    check_learns(&vision_ops_f32, opts, 80, log(10), 0.8, 1.2);
+}
+
+// Statistics come from the first batch, whatever was asked before.
+TEST(vision_answers_do_not_depend_on_what_was_asked_before)
+{
+    const struct model_ops *ops = &vision_ops_f64;
+    struct model_opts opts = {.seed = 3, .size = MODEL_SIZE_SMALL};
+    struct pool *pool;
+    struct model *model = model_new(ops, opts, 1, &pool);
+    size_t count, pooled = vision_shapes[MODEL_SIZE_SMALL].pool;
+    double first[4 * VISION_CLASSES];
+    for (uint64_t step = 0; step <= pooled; step++) {
+        ops->load(model, step);
+        ops->forward(model);
+        const double *logits = ops->logits(model, &count);
+        CHECK_INT(count, sizeof first / sizeof *first);
+        if (step == 0)
+            memcpy(first, logits, sizeof first);
+        CHECK((memcmp(first, logits, sizeof first) == 0) == (step % pooled == 0)); // the pool begins again
+    }
+    ops->destroy(model);
+    pool_free(pool);
+}
+
+static void check_vision_refused(const struct vision_shape *shape, size_t batch, const char *words)
+{
+    struct model_opts opts = {.vision_shape = shape, .batch = batch};
+    struct model *model = NULL;
+    struct error err = {0};
+    CHECK_INT(pool_new(1, &opts.pool, NULL), 0);
+    CHECK_INT(vision_ops_f32.create(&opts, &model, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, words);
+    CHECK(model == NULL);
+    pool_free(opts.pool);
+}
+
+TEST(vision_refused)
+{
+    const struct vision_shape own = vision_shapes[MODEL_SIZE_SMALL];
+    struct vision_shape shape = own;
+    for (int size = 0; size < MODEL_SIZE_COUNT; size++)
+        CHECK_INT(vision_shape_check(&vision_shapes[size], NULL), 0);
+    check_vision_refused(&own, ((size_t)1 << 20) + 1, "a batch of 1048577 images");
+    shape.stages = 0;
+    check_vision_refused(&shape, 0, "a network of 0 stages: it has 1 to 8");
+    shape.stages = 9;
+    check_vision_refused(&shape, 0, "a network of 9 stages");
+    shape = own;
+    shape.blocks = 9;
+    check_vision_refused(&shape, 0, "9 blocks in each of 2 stages: there are 1 to 8");
+    shape = own;
+    shape.channels[1] = 0;
+    check_vision_refused(&shape, 0, "stage 1 has 0 channels");
+    shape = own;
+    shape.image = 0;
+    check_vision_refused(&shape, 0, "images of 0 rows");
+    shape = own;
+    shape.pool = 0;
+    check_vision_refused(&shape, 0, "a pool of 0 batches");
+    shape = own;
+    shape.image = 2;
+    check_vision_refused(&shape, 1, "one value of each channel, which has no variance: take a larger batch or image");
 }
 
 // Steps of a small dlrm-cached; ret: their losses.
@@ -352,6 +449,11 @@ TEST(dlrm_cached_same_seed_same_bits)
     check_same_bits(&dlrm_cached_ops_f32);
 }
 
+TEST(vision_same_seed_same_bits)
+{
+    check_same_bits(&vision_ops_f32);
+}
+
 static void check_anchor(const struct model_ops *float32, const struct model_ops *float64)
 {
     struct trace narrow = run_trace(float32, 3, 1, 0), wide = run_trace(float64, 3, 1, 0);
@@ -366,9 +468,10 @@ TEST(float32_follows_float64)
     check_anchor(&transformer_ops_f32, &transformer_ops_f64);
     check_anchor(&hstu_ops_f32, &hstu_ops_f64);
     check_anchor(&dlrm_cached_ops_f32, &dlrm_cached_ops_f64);
+    check_anchor(&vision_ops_f32, &vision_ops_f64);
 }
 
-// hstu's requests have more targets than its steps: hstu_is_the_model_of_pytorch() holds both. dlrm-cached's are other batches.
+// hstu's requests have more targets than its steps: hstu_is_the_model_of_pytorch() holds both. dlrm-cached's and vision's are other batches.
 TEST(inference_equals_the_forward_of_training)
 {
     const struct model_ops *all[] = {&dlrm_ops_f32, &transformer_ops_f32};
