@@ -3,7 +3,7 @@
 """The native reference workloads as the harness starts them: what they print, what they record, what
 the same seed gives, how the -O1 and -O3 builds compare, and that every planted fault is one.
 
-Runs dlrm, dlrm-cached, transformer, hstu, ddp, fsdp and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
+Runs dlrm, dlrm-cached, transformer, hstu, vision, ddp, fsdp and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
 Times nothing: how exactly slow:P% is met is the business of ci/bench.
 """
 import json
@@ -17,7 +17,7 @@ import tempfile
 import time
 
 BUILD = os.environ["UPGATE_BUILD"]
-MODELS = ("dlrm", "dlrm-cached", "transformer", "hstu", "ddp", "fsdp", "allreduce")
+MODELS = ("dlrm", "dlrm-cached", "transformer", "hstu", "vision", "ddp", "fsdp", "allreduce")
 SEVERAL = ("ddp", "fsdp", "allreduce")  # of two ranks, unless told otherwise
 FIELDS = {"model", "mode", "dtype", "device", "size", "ranks", "threads", "steps", "samples", "loss_first",
           "loss_last", "checksum"}
@@ -106,12 +106,14 @@ def case_same_seed():
 
 
 def case_decode():
-    """Prefill and decode: a phase each; fewer bytes than a window."""
+    """Prefill and decode: a phase each; fewer bytes than a window. What other models refuse."""
     options = ("--mode", "infer", "--decode", "4", "--steps", "3")
     check("decode: phases", {r["name"] for r in of(recorded("transformer", *options), "phase")}, {"data", "prefill", "decode"})
     for name, words, wanted in (("transformer", ("--mode", "infer", "--decode", "32"), "32 bytes to decode are too many"),
                                 ("transformer", ("--decode", "4"), "--decode is for --mode infer"),
                                 ("dlrm", ("--mode", "infer", "--decode", "4"), "--decode is the transformer's"),
+                                ("vision", ("--device", "cuda"), "vision is the CPU's only: kernels/ has no convolution"),
+                                ("vision", ("--mode", "infer", "--decode", "4"), "--decode is the transformer's"),
                                 ("dlrm", ("--device", "cuda"), "this program has no CUDA")):
         code, out, err = start(name, *words, "--steps", "1")
         check("%s %s" % (name, " ".join(words)), (code, out, wanted in err), (2, "", True))

@@ -291,6 +291,9 @@ TEST(native_and_distributed_models)
     plan = load("baseline: {models: build/o1}\ncandidate: {}\nworkloads: [{name: w, model: dlrm-cached, mode: infer}]\n");
     CHECK_STR(plan->workloads[0].model, "dlrm-cached");
     plan_free(plan);
+    plan = load("baseline: {models: build/o1}\ncandidate: {}\nworkloads: [{name: w, model: vision}]\n");
+    CHECK_STR(plan->workloads[0].model, "vision");
+    plan_free(plan);
     plan = load("baseline: {models: build/o1}\ncandidate: {name: own}\n"
                 "workloads: [{name: w, model: ddp}, {name: x, model: fsdp, ranks: 4, mode: infer}]\n");
     CHECK_INT(plan->workloads[0].ranks, 2);
