@@ -84,7 +84,8 @@ enum ug_rank_source { UG_RANK_CLAIM_ORDER = 0, UG_RANK_ENVIRONMENT = 1 };
 /* Bits of the request word: what the process reports at its next hold. */
 enum ug_request_bit {
     UG_REQUEST_FINGERPRINT = 1, /* answered by a byte record UG_BYTES_FINGERPRINT */
-    UG_REQUEST_GPU_MEMORY = 2, /* answered by a NOTE "peak_gpu_memory_bytes" where there is a GPU */
+    UG_REQUEST_GPU_MEMORY = 2, /* answered by NOTEs where there is a GPU: "peak_gpu_memory_bytes", what is reserved, and
+                                  "peak_gpu_allocated_bytes", what tensors held */
 };
 
 struct ug_step_record {

@@ -102,21 +102,30 @@ static void report_fingerprint(void)
     Py_XDECREF(module);
 }
 
-static void report_gpu_memory(void)
+static void note_gpu_memory(PyObject *cuda, const char *function, const char *note)
 {
-    PyObject *cuda = cuda_of_torch(), *peak;
+    PyObject *peak = PyObject_CallMethod(cuda, function, NULL);
 
-    if (cuda == NULL) {
-        return;
-    }
-    peak = PyObject_CallMethod(cuda, "max_memory_reserved", NULL);
     if (peak != NULL) {
         double value = PyFloat_AsDouble(peak);
 
         if (!PyErr_Occurred()) {
-            ug_step_note("peak_gpu_memory_bytes", value);
+            ug_step_note(note, value);
         }
         Py_DECREF(peak);
+    }
+}
+
+static void report_gpu_memory(void)
+{
+    PyObject *cuda = cuda_of_torch();
+
+    if (cuda == NULL) {
+        return;
+    }
+    note_gpu_memory(cuda, "max_memory_reserved", "peak_gpu_memory_bytes");
+    if (!PyErr_Occurred()) {
+        note_gpu_memory(cuda, "max_memory_allocated", "peak_gpu_allocated_bytes"); // by tensors
     }
     Py_DECREF(cuda);
 }
