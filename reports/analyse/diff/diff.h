@@ -138,7 +138,10 @@ struct diff_slow {
 };
 
 enum diff_memory_kind { // as launch_memory.kind
-    DIFF_MEMORY_FILE, DIFF_MEMORY_HEAP, DIFF_MEMORY_ANONYMOUS, DIFF_MEMORY_STACK, DIFF_MEMORY_SHARED, DIFF_MEMORY_OTHER, DIFF_MEMORY_KIND_COUNT
+    DIFF_MEMORY_FILE, DIFF_MEMORY_HEAP, DIFF_MEMORY_ANONYMOUS, DIFF_MEMORY_STACK, DIFF_MEMORY_SHARED, DIFF_MEMORY_OTHER,
+    // and of a GPU's: what tensors held at most, what the framework's allocator reserved beyond that (or all of it, where tensors are
+    // not told), what was allocated past it
+    DIFF_MEMORY_TENSORS, DIFF_MEMORY_RESERVE, DIFF_MEMORY_ALLOCATOR, DIFF_MEMORY_DIRECT, DIFF_MEMORY_KIND_COUNT
 };
 const char *diff_memory_word(enum diff_memory_kind kind); // "file"
 
@@ -152,23 +155,27 @@ struct diff_memory_part { // means of the traced launches; 0: not there
 };
 
 // Memory by the code that touched it first, of what was resident where the launches stood still last: means of them. Of the pages
-// between two sampled faults each half belongs to the nearer one.
+// between two sampled faults each half belongs to the nearer one. Of a GPU's memory: by the code that allocated what was held at its peak.
 struct diff_touch {
     const char *caller, *caller_file; // the innermost Python function that says something: "Adam.step", "torch/optim/adam.py"; NULL
+                                      // of a GPU's memory the module of the model, "backward of layers.*.attn", or the call, "cuMemAlloc"; no file
     const char *outside, *outside_file; // who called into that package: "train", "train.py"; NULL: the same package, or nobody
     const char *function, *module;    // the native function that touched more than half of it, short; NULL: none did, or the caller itself
     double a_bytes, b_bytes;
     double start_bytes[2];            // of them, before the first step
-    size_t samples[2];                // page faults that say so, of all launches
+    size_t samples[2];                // page faults (or allocations) that say so, of all launches
     bool told; // a tenth of the peaks' difference, and more than launches of a side differ by
 };
 
-// Where the memory is, of a workload whose peak_memory differs beyond its margin. All 0: it does not, or no launch was traced.
+// Where the memory is, of a workload whose peak_memory differs beyond its margin; or whose peak_gpu_memory fails, is open, or is told
+// from 0. All 0: it does not, or no launch was traced.
 struct diff_memory {
+    bool gpu;                          // it is peak_gpu_memory
     bool failed;                       // the cell
     bool time_failed;                  // so did a gated cell that is not of memory
     double peak_a_bytes, peak_b_bytes; // of the untraced launches, as judged
-    double held[2];   // mean of the traced launches where they stood still last: what the parts sum to
+    double held[2];   // mean of the traced launches where they stood still last: what the parts sum to. Of a GPU's: the most that a process
+                      // allocated, or that its allocator reserved, whichever is more
     double peak[2];   // and their peaks
     size_t launches[2];
     struct diff_memory_part *parts; size_t part_count; // those told first, losses then gains, each by size
@@ -210,7 +217,7 @@ struct diff_workload {
     double cpu_a_ns, cpu_b_ns;   // CPU time of a launch; NAN
     struct diff_once first, cpu;
     struct diff_slow slow;
-    struct diff_memory memory;    // also of what is unexplained otherwise
+    struct diff_memory memory, gpu_memory; // also of what is unexplained otherwise
     struct cost_tree *trees[2];   // NULL when unexplained
     struct alignment *alignment;
     // What the timeline shows (diff_typical.c): launches of one traced pair, and in them

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the memory is, of a workload whose peak_memory differs: what the traced launches held, by kind and file, side against
-// side. Libraries are the same by their names without versions. Reads the store.
+// side. Libraries are the same by their names without versions. The same of its peak_gpu_memory, by what the framework's allocator
+// tells and who allocated (diff_gpu_memory.c). Reads the store.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +19,14 @@ enum {
 
 // A part of less than this share of the difference explains none of it.
 static const double memory_share_min = 0.1;
+// A GPU's memory is the same to the byte in most launches: its interval leaves out 1 whatever the difference.
+static const double memory_gpu_differs_min = 0.001;
 
 static const char *const memory_words[DIFF_MEMORY_KIND_COUNT] = {
     [DIFF_MEMORY_FILE] = "file",   [DIFF_MEMORY_HEAP] = "heap",     [DIFF_MEMORY_ANONYMOUS] = "anonymous",
     [DIFF_MEMORY_STACK] = "stack", [DIFF_MEMORY_SHARED] = "shared", [DIFF_MEMORY_OTHER] = "other",
+    [DIFF_MEMORY_TENSORS] = "tensors", [DIFF_MEMORY_RESERVE] = "reserve", [DIFF_MEMORY_ALLOCATOR] = "allocator",
+    [DIFF_MEMORY_DIRECT] = "direct",
 };
 
 struct memory_launch {
@@ -111,7 +116,8 @@ static bool memory_wanted(struct memory_job *job, sqlite3_stmt *stmt)
     job->memory->time_failed = sqlite3_column_int(stmt, 6);
     job->memory->peak_a_bytes = a;
     job->memory->peak_b_bytes = a * ratio;
-    bool differs = (lower > 1 || upper < 1) && fabs(ratio - 1) > margin;
+    bool open = job->memory->gpu && verdict && strcmp(verdict, "inconclusive") == 0, told = open || lower > 1 || upper < 1;
+    bool differs = told && fabs(ratio - 1) > (job->memory->gpu ? memory_gpu_differs_min : margin);
     return a > 0 && a < INFINITY && ratio > 0 && ratio < INFINITY && (job->memory->failed || differs);
 }
 
@@ -165,6 +171,39 @@ static int memory_load(struct memory_job *job, struct error *err)
     while (stmt && (rc = store_step(store, stmt, err)) > 0)
         if (sqlite3_column_double(stmt, 5) >= 0 && sqlite3_column_double(stmt, 6) >= 0)
             memory_take(job, stmt);
+    return rc;
+}
+
+static void memory_give(struct memory_job *job, enum diff_memory_kind kind, double bytes)
+{
+    size_t idx = memory_part(job, kind, "");
+    job->parts[idx].name_a = job->parts[idx].name_b = "";
+    vector_push(job->rows, job->row_count, (struct memory_row){job->launch_count - 1, idx, bytes, 0});
+}
+
+// What the allocator tells is that of its process with the most, as is what was allocated: past it is what is left.
+static int memory_load_gpu(struct memory_job *job, struct error *err)
+{
+    struct diff_gpu_launch *launches = NULL;
+    size_t count = 0;
+    bool tensors = true, held = true;
+    double least = memory_share_min * fabs(job->memory->peak_b_bytes - job->memory->peak_a_bytes);
+    int rc = diff_gpu_memory(job->job, job->memory, least, &launches, &count, err);
+    for (size_t i = 0; i < count; i++) {
+        tensors &= !isnan(launches[i].tensors);
+        held &= !isnan(launches[i].held);
+    }
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        const struct diff_gpu_launch *launch = &launches[i];
+        if (!memory_launch(job, launch->id, launch->side, launch->reserved))
+            break;
+        if (tensors)
+            memory_give(job, DIFF_MEMORY_TENSORS, launch->tensors);
+        memory_give(job, tensors ? DIFF_MEMORY_RESERVE : DIFF_MEMORY_ALLOCATOR, launch->reserved - (tensors ? launch->tensors : 0));
+        if (held)
+            memory_give(job, DIFF_MEMORY_DIRECT, fmax(launch->held - launch->reserved, 0));
+    }
+    free(launches);
     return rc;
 }
 
@@ -239,7 +278,7 @@ static int memory_compare(const void *left, const void *right)
 static void memory_parts(struct memory_job *job)
 {
     struct diff_memory *memory = job->memory;
-    double least = fmin(metric_infos[METRIC_PEAK_MEMORY].margin_default * memory->peak_a_bytes,
+    double least = fmin(metric_infos[memory->gpu ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY].margin_default * memory->peak_a_bytes,
                         memory_share_min * fabs(memory->peak_b_bytes - memory->peak_a_bytes));
     double *bytes = xcalloc(job->launch_count, sizeof *bytes);
     memory_launches(job);
@@ -252,29 +291,35 @@ static void memory_parts(struct memory_job *job)
     memory->part_count = job->part_count;
 }
 
-int diff_memory(struct diff_job *diff, struct error *err)
+static int memory_of(struct diff_job *diff, bool gpu, struct diff_memory *ret, struct error *err)
 {
-    struct diff_memory memory = {0};
+    struct diff_memory memory = {.gpu = gpu};
     struct memory_job job = {.job = diff, .memory = &memory};
     sqlite3_stmt *stmt = store_query(diff->store, err,
                                      "SELECT median_a, ratio, ci_lower, ci_upper, margin, verdict, EXISTS (SELECT 1 FROM cell o WHERE "
                                      "o.workload = c.workload AND o.gating AND o.verdict = 'fail' AND o.unit <> c.unit) "
                                      "FROM cell c WHERE workload = ? AND metric = ?",
-                                     "ss", diff->workload->name, metric_infos[METRIC_PEAK_MEMORY].name);
+                                     "ss", diff->workload->name, metric_infos[gpu ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY].name);
     int rc = stmt ? store_step(diff->store, stmt, err) : err->code;
     bool wanted = rc > 0 && memory_wanted(&job, stmt), sides[2] = {false, false};
     if (rc > 0)
         sqlite3_reset(stmt);
-    rc = rc < 0 ? rc : wanted ? memory_load(&job, err) : 0;
+    rc = rc < 0 ? rc : !wanted ? 0 : gpu ? memory_load_gpu(&job, err) : memory_load(&job, err);
     for (size_t i = 0; i < job.launch_count; i++)
         sides[job.launches[i].side] = true;
     if (rc == 0 && sides[0] && sides[1]) {
         memory_parts(&job);
-        rc = diff_touched(diff, &memory, memory_share_min * fabs(memory.peak_b_bytes - memory.peak_a_bytes), err);
-        diff->workload->memory = memory;
+        rc = gpu ? 0 : diff_touched(diff, &memory, memory_share_min * fabs(memory.peak_b_bytes - memory.peak_a_bytes), err);
+        *ret = memory;
     }
     free(job.launches);
     free(job.rows);
     free(job.parts);
     return rc;
+}
+
+int diff_memory(struct diff_job *diff, struct error *err)
+{
+    int rc = memory_of(diff, false, &diff->workload->memory, err);
+    return rc ? rc : memory_of(diff, true, &diff->workload->gpu_memory, err);
 }

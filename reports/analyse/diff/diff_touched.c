@@ -111,6 +111,13 @@ static bool touched_serves(const struct touched_frame *frame)
            names_is_nameless(frame->name);
 }
 
+// What stands between a program and its GPU's memory.
+static bool touched_drives(const struct touched_frame *frame)
+{
+    static const char *const modules[] = {"libcuda.so", "libcudart", "libcupti", "libnvidia", "libupgate", "libc10_cuda", NULL};
+    return touched_begins_any(frame->module, modules);
+}
+
 // "in_arena.<locals>.<listcomp>" -> "in_arena", as newer versions of Python inline it. False: nothing is left.
 static bool touched_python_name(char *name)
 {
@@ -190,12 +197,13 @@ static void touched_name_python(struct touched_job *job, const struct touched_st
     }
 }
 
+// range: NULL: of a GPU's memory.
 static void touched_name_native(struct touched_job *job, const struct touched_stack *user, const struct touched_range *range,
                                 struct diff_touch *touch)
 {
     char name[TOUCHED_NAME_MAX + 1];
     struct arena *arena = job->job->arena;
-    const char *file = range->file + strcspn(range->file, ":") + 1;
+    const char *file = range ? range->file + strcspn(range->file, ":") + 1 : "";
     if (user->count && *file && strncmp(user->frames[0].module, "ld-", 3) == 0) {
         touch->function = arena_print(arena, "loading of %s", diff_memory_key(arena, file));
         return;
@@ -203,7 +211,7 @@ static void touched_name_native(struct touched_job *job, const struct touched_st
     for (size_t i = 0; i < user->count && !touch->function; i++) {
         const struct touched_frame *frame = &user->frames[i];
         bool python = names_is_interpreter(frame->name, frame->module);
-        if (!python && touched_serves(frame))
+        if (!python && (touched_serves(frame) || (!range && touched_drives(frame))))
             continue;
         if (python && touch->caller)
             return; // the Python function itself made an object
@@ -211,7 +219,7 @@ static void touched_name_native(struct touched_job *job, const struct touched_st
         touch->function = python ? "Python interpreter" : arena_copy(arena, name);
         touch->module = python ? NULL : diff_memory_key(arena, frame->module);
     }
-    if (touch->function || touch->caller || !user->count)
+    if (touch->function || touch->caller || !user->count || !range)
         return;
     names_short(user->frames[0].name, name, sizeof name, TOUCHED_NAME_MAX);
     touch->function = arena_copy(arena, name);
@@ -567,6 +575,19 @@ static void touched_tell(struct touched_job *job, double least)
         qsort(memory->touches, memory->touch_count, sizeof *memory->touches, touched_compare);
 }
 
+static void touched_free(struct touched_job *job)
+{
+    for (size_t i = 0; i < job->group_count; i++)
+        free(job->groups[i].bytes);
+    map_free(&job->group_of);
+    map_free(&job->place_of);
+    free(job->launches);
+    free(job->ranges);
+    free(job->faults);
+    free(job->groups);
+    free(job->places);
+}
+
 int diff_touched(struct diff_job *diff, struct diff_memory *memory, double least, struct error *err)
 {
     struct touched_job job = {.job = diff, .memory = memory};
@@ -585,15 +606,42 @@ int diff_touched(struct diff_job *diff, struct diff_memory *memory, double least
     }
     if (rc == 0)
         touched_tell(&job, least);
-    for (size_t i = 0; i < job.group_count; i++)
-        free(job.groups[i].bytes);
-    map_free(&job.group_of);
-    map_free(&job.place_of);
+    touched_free(&job);
     intern_free(files);
-    free(job.launches);
-    free(job.ranges);
-    free(job.faults);
-    free(job.groups);
-    free(job.places);
+    return rc;
+}
+
+void diff_touched_given(struct diff_job *diff, struct diff_memory *memory, const int *sides, size_t launch_count,
+                        const struct diff_touch_given *given, size_t count, double least)
+{
+    struct touched_job job = {.job = diff, .memory = memory};
+    for (size_t i = 0; i < launch_count; i++)
+        vector_push(job.launches, job.launch_count, (struct touched_launch){.step_ns = INT64_MAX, .side = sides[i]});
+    for (size_t i = 0; i < count; i++) {
+        struct touched_fault fault = {.start = given[i].start, .group = touched_group(&job, &given[i].touch)};
+        if (fault.group == TOUCHED_NONE)
+            continue;
+        job.groups[fault.group].touch.samples[sides[given[i].launch]]++;
+        fault.group = touched_place(&job, fault.group, &given[i].touch);
+        touched_give(&job, given[i].launch, &fault, given[i].bytes);
+    }
+    touched_tell(&job, least);
+    touched_free(&job);
+}
+
+int diff_touched_code(struct diff_job *diff, int64_t user_stack, int64_t python_stack, const char **ret_function, const char **ret_module,
+                      struct error *err)
+{
+    struct touched_job job = {.job = diff};
+    struct touched_stack *user = xcalloc(1, sizeof *user), *python = xcalloc(1, sizeof *python);
+    struct diff_touch touch = {0};
+    int rc = touched_stack(&job, user_stack, user, err);
+    rc = rc ? rc : touched_stack(&job, python_stack, python, err);
+    touched_name_python(&job, python, &touch);
+    touched_name_native(&job, user, NULL, &touch);
+    *ret_function = touch.caller ? touch.caller : touch.function;
+    *ret_module = touch.caller ? touch.caller_file : touch.module;
+    free(python);
+    free(user);
     return rc;
 }
