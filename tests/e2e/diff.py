@@ -314,6 +314,29 @@ def test_memory_that_failed_has_its_parts():
     assert members(memory) <= set(re.findall(r"\w+", described)), members(memory)
 
 
+def test_memory_of_the_gpu_that_failed():
+    """What tensors hold apart from what the allocator keeps around them; in every form, and described."""
+    diff_store.write("aa", path("gpu.db"), pairs=5, couples=6)
+    db = sqlite3.connect(path("gpu.db"))
+    db.execute("INSERT INTO cell (workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, ci_upper, margin, alpha, pairs, "
+               "look, verdict, improved, reason) VALUES ('train', 'peak_gpu_memory', 'bytes', 'lower', 1, ?, ?, 1.25, 1.24, 1.26, 0.05, 0.01, 10, 1, 'fail', 0, '')",
+               (400 * MIB, 500 * MIB))
+    for launch, side in db.execute("SELECT l.id, l.side FROM launch l JOIN pair p ON p.id = l.pair_id WHERE p.phase = 'traced'").fetchall():
+        db.execute("UPDATE launch SET peak_gpu_memory_bytes = ? WHERE id = ?", ((500 if side else 400) * MIB, launch))
+        for name, size in (("peak_gpu_memory_bytes", 500 if side else 400), ("peak_gpu_allocated_bytes", 383 if side else 380)):
+            db.execute("INSERT INTO launch_value VALUES (?, 0, ?, ?)", (launch, name, size * MIB))
+    db.commit()
+    db.close()
+    memory = document("gpu.db")["gpu_memory"]
+    assert [(p["kind"], p["told"], round(p["delta_bytes"] / MIB)) for p in memory["parts"]] == [("reserve", True, 97), ("tensors", False, 3)], memory
+    text = " ".join(run("gpu.db").stdout.split())
+    assert text.startswith("train: peak GPU memory 400 MiB -> 500 MiB (+25.0 %, +100 MiB): the allocator's reserve beyond tensors +97.0 MiB"), text[:400]
+    run("gpu.db", "-o", "gpu.md")
+    assert "peak GPU memory 400 MiB" in open(path("gpu.md")).read()
+    described = open(os.path.join(SOURCE, "docs/SCHEMA.md")).read().split("upgate.diff/1     {", 1)[1].split("```", 1)[0]
+    assert members(memory) | {"gpu_memory"} <= set(re.findall(r"\w+", described)), members(memory)
+
+
 def test_memory_that_is_not_news_is_not_told():
     held = [memory_held(0), memory_held(1)]
     assert memory_store("memory_pass.db", held, 1.002, (0.999, 1.005), "pass") is None  # whatever the traced launches held

@@ -328,34 +328,82 @@ TEST(memory_that_failed_is_told_first)
     text = table_of(&(struct diff_view){.diff = &diff, .all = true}, &(struct render_opts){0});
     CHECK(strstr(text, "touched") && strstr(text, "main of plant") && !strchr(text, '\x1b'));
     free(text);
-    text = diff_text_memory_touched(&workload);
+    text = diff_text_memory_touched(&workload.memory);
     CHECK_STR(text, "By the code that touched it first: +60.0 MiB in Adam.step (torch/optim/adam.py), called by train (train.py), most by fill "
                     "of libtorch_cpu.so; +20.0 MiB in import of torch, most by loading of lib<script>alert|\x1b[31m.so; all else +6.00 MiB. "
                     "Page faults are sampled: 94 % (a) and 97 % (b) of what was held lies at one.");
     free(text);
-    text = diff_text_touch(&memory_touches[1]);
+    text = diff_text_touch(&workload.memory, &memory_touches[1]);
     CHECK_CONTAINS(text, "0 B -> 20.0 MiB, before the first step");
     free(text);
     workload.memory.touch_told_count = 0;
-    text = diff_text_memory_touched(&workload);
+    text = diff_text_memory_touched(&workload.memory);
     CHECK_CONTAINS(text, "No single piece of code");
     free(text);
     workload.memory.touch_count = 0; // nobody watched
-    CHECK(!diff_text_memory_touched(&workload));
+    CHECK(!diff_text_memory_touched(&workload.memory));
     // What was freed by the time anybody looked is in no part, and that is said.
     workload.memory.held[1] = workload.memory.held[0] + (1 << 20);
     workload.memory.told_count = 0;
     workload.memory.more_bytes = workload.memory.less_bytes = 0;
-    text = diff_text_memory(&workload);
+    text = diff_text_memory(&workload, &workload.memory);
     CHECK_CONTAINS(text, "no single file");
     free(text);
-    text = diff_text_memory_answer(&workload);
+    text = diff_text_memory_answer(&workload.memory);
     CHECK_CONTAINS(text, "freed by then");
     free(text);
     workload.memory.peak[0] = NAN; // too short to be watched
-    text = diff_text_memory_answer(&workload);
+    text = diff_text_memory_answer(&workload.memory);
     CHECK_CONTAINS(text, "held 234 MiB (a), 235 MiB of a peak of 327 MiB (b).");
     free(text);
+}
+
+static struct diff_memory_part gpu_parts[] = {
+    {.kind = DIFF_MEMORY_RESERVE, .name = "", .name_a = "", .name_b = "", .a_bytes = 10 << 20, .b_bytes = 68 << 20, .told = true},
+    {.kind = DIFF_MEMORY_TENSORS, .name = "", .name_a = "", .name_b = "", .a_bytes = 90 << 20, .b_bytes = 92 << 20},
+};
+static struct diff_touch gpu_touches[] = {{.caller = "backward of layers.*.attn", .function = "keep<script>alert|\x1b[31m", .module = "train.py",
+                                           .b_bytes = 60 << 20, .samples = {0, 6}, .told = true}};
+
+// In the same form as the host's, in its own words, also where nothing else is explained; first where it alone failed.
+TEST(memory_of_the_gpu)
+{
+    struct diff_workload workload = unexplained();
+    const struct diff diff = {.workloads = &workload, .workload_count = 1};
+    workload.gpu_memory = (struct diff_memory){.gpu = true, .failed = true, .peak_a_bytes = 100 << 20, .peak_b_bytes = 160 << 20,
+                                               .held = {100 << 20, 160 << 20}, .peak = {100 << 20, 160 << 20}, .launches = {2, 2},
+                                               .parts = gpu_parts, .part_count = 2, .told_count = 1, .more_bytes = 58 << 20,
+                                               .touches = gpu_touches, .touch_count = 1, .touch_told_count = 1, .touch_more_bytes = 60 << 20,
+                                               .seen = {50 << 20, 120 << 20}};
+    CHECK(diff_view_explained(&diff));
+    char *text = diff_text_memory(&workload, &workload.gpu_memory);
+    CHECK_STR(text, "dlrm-infer: peak GPU memory 100 MiB -> 160 MiB (+60.0 %, +60.0 MiB): the allocator's reserve beyond tensors +58.0 MiB");
+    free(text);
+    text = diff_text_memory_answer(&workload.gpu_memory);
+    CHECK_STR(text, "Together +58.0 MiB, all else +2.00 MiB. The traced launches held 100 MiB at most, of it 100 MiB reserved by the framework's "
+                    "allocator (a), 160 MiB, of it 160 MiB (b).");
+    free(text);
+    text = diff_text_memory_touched(&workload.gpu_memory);
+    CHECK_CONTAINS(text, "By the code that allocated it: +60.0 MiB in backward of layers.*.attn, most by keep");
+    CHECK_CONTAINS(text, "; all else 0 B. Allocations are recorded: 50 % (a) and 75 % (b) of what was held lies at one.");
+    free(text);
+    for (int failed = 0; failed < 2; failed++) {
+        workload.gpu_memory.failed = failed;
+        text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){0});
+        const char *memory_at = strstr(text, "peak GPU memory 100"), *step_at = strstr(text, "dlrm-infer: step");
+        step_at = step_at ? step_at : strstr(text, "was not measured");
+        CHECK(memory_at && step_at && (memory_at < step_at) == failed);
+        CHECK(strstr(text, "+60.0 MiB allocated in backward of") && !strstr(text, "touched") && !strchr(text, '\x1b'));
+        free(text);
+    }
+    text = diff_view_markdown(&diff);
+    CHECK(strstr(text, "peak GPU memory 100 MiB") && !strstr(text, "<script>alert") && !strchr(text, '\x1b'));
+    free(text);
+    json_t *document = diff_view_json(&diff), *item = json_array_get(json_object_get(document, "workloads"), 0);
+    json_t *touched = json_array_get(json_object_get(json_object_get(item, "gpu_memory"), "touched"), 0);
+    CHECK_INT(json_integer_value(json_object_get(json_object_get(touched, "allocations"), "b")), 6);
+    CHECK(!json_object_get(touched, "faults") && !json_object_get(item, "memory"));
+    json_decref(document);
 }
 
 TEST(numbers_that_are_not_measured_are_null)

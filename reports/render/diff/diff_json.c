@@ -280,7 +280,7 @@ static json_t *diff_json_memory_part(const struct diff_memory_part *part)
     return item;
 }
 
-static json_t *diff_json_touch(const struct diff_touch *touch)
+static json_t *diff_json_touch(const struct diff_touch *touch, bool gpu)
 {
     json_t *item = json_object();
     json_object_set_new(item, "function", render_json_text(touch->function));
@@ -293,7 +293,8 @@ static json_t *diff_json_touch(const struct diff_touch *touch)
     json_object_set_new(item, "b_bytes", diff_json_bytes(touch->b_bytes));
     json_object_set_new(item, "delta_bytes", diff_json_bytes(touch->b_bytes - touch->a_bytes));
     json_object_set_new(item, "start_bytes", diff_json_bytes_sides(touch->start_bytes[0], touch->start_bytes[1]));
-    json_object_set_new(item, "faults", json_pack("{s:I, s:I}", "a", (json_int_t)touch->samples[0], "b", (json_int_t)touch->samples[1]));
+    json_object_set_new(item, gpu ? "allocations" : "faults",
+                        json_pack("{s:I, s:I}", "a", (json_int_t)touch->samples[0], "b", (json_int_t)touch->samples[1]));
     json_object_set_new(item, "told", json_boolean(touch->told));
     return item;
 }
@@ -302,7 +303,7 @@ json_t *diff_view_json_memory(const struct diff_memory *memory)
 {
     json_t *item = json_object(), *parts = json_array(), *touched = json_array();
     for (size_t i = 0; i < memory->touch_count && i < DIFF_JSON_TOUCHES_MAX; i++)
-        json_array_append_new(touched, diff_json_touch(&memory->touches[i]));
+        json_array_append_new(touched, diff_json_touch(&memory->touches[i], memory->gpu));
     for (size_t i = 0; i < memory->part_count; i++)
         json_array_append_new(parts, diff_json_memory_part(&memory->parts[i]));
     json_object_set_new(item, "failed", json_boolean(memory->failed));
@@ -360,6 +361,8 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
         json_object_set_new(item, "collectives", diff_view_json_collectives(workload));
     if (workload->memory.part_count)
         json_object_set_new(item, "memory", diff_view_json_memory(&workload->memory));
+    if (workload->gpu_memory.part_count)
+        json_object_set_new(item, "gpu_memory", diff_view_json_memory(&workload->gpu_memory));
     json_object_set_new(item, "stragglers", stragglers);
     json_object_set_new(item, "late", render_json_text(workload->late));
     json_object_set_new(item, "notes", diff_json_texts(workload->notes, workload->note_count));

@@ -95,16 +95,15 @@ static void diff_markdown_collectives(struct strbuf *out, const struct diff_work
     strbuf_add(out, "\n");
 }
 
-static void diff_markdown_memory(struct strbuf *out, const struct diff_workload *workload)
+static void diff_markdown_memory(struct strbuf *out, const struct diff_workload *workload, const struct diff_memory *memory)
 {
-    const struct diff_memory *memory = &workload->memory;
-    char *headline = diff_text_memory(workload);
+    char *headline = diff_text_memory(workload, memory);
     if (!headline)
         return;
     strbuf_add(out, "**");
     diff_markdown_text(out, headline);
     strbuf_add(out, "**\n\n");
-    diff_markdown_text(out, diff_text_memory_answer(workload));
+    diff_markdown_text(out, diff_text_memory_answer(memory));
     strbuf_add(out, "\n\n");
     for (size_t i = 0; i < memory->told_count && i < DIFF_MARKDOWN_ROWS; i++) {
         strbuf_add(out, "- ");
@@ -112,14 +111,14 @@ static void diff_markdown_memory(struct strbuf *out, const struct diff_workload 
         strbuf_add(out, "\n");
     }
     strbuf_add(out, memory->told_count ? "\n" : "");
-    char *touched = diff_text_memory_touched(workload);
+    char *touched = diff_text_memory_touched(memory);
     if (!touched)
         return;
     diff_markdown_text(out, touched);
     strbuf_add(out, "\n\n");
     for (size_t i = 0; i < memory->touch_told_count && i < DIFF_MARKDOWN_ROWS; i++) {
         strbuf_add(out, "- ");
-        diff_markdown_text(out, diff_text_touch(&memory->touches[i]));
+        diff_markdown_text(out, diff_text_touch(memory, &memory->touches[i]));
         strbuf_add(out, "\n");
     }
     strbuf_add(out, memory->touch_told_count ? "\n" : "");
@@ -171,11 +170,13 @@ static void diff_markdown_cpu(struct strbuf *out, const struct diff_workload *wo
 static void diff_markdown_workload(struct strbuf *out, const struct diff_workload *workload)
 {
     size_t named = 0;
-    bool memory_first = diff_text_memory_first(workload), slow_first = diff_text_slow_first(workload);
+    const struct diff_memory *memories[] = {&workload->memory, &workload->gpu_memory};
+    bool slow_first = diff_text_slow_first(workload);
     if (slow_first)
         diff_markdown_slow(out, workload);
-    if (memory_first)
-        diff_markdown_memory(out, workload);
+    for (int i = 0; i < 2; i++)
+        if (diff_text_memory_first(memories[i]))
+            diff_markdown_memory(out, workload, memories[i]);
     strbuf_add(out, "**");
     diff_markdown_text(out, diff_text_headline(workload));
     strbuf_add(out, "**\n\n");
@@ -183,8 +184,9 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
     strbuf_add(out, "\n\n");
     if (!slow_first)
         diff_markdown_slow(out, workload);
-    if (!memory_first)
-        diff_markdown_memory(out, workload);
+    for (int i = 0; i < 2; i++)
+        if (!diff_text_memory_first(memories[i]))
+            diff_markdown_memory(out, workload, memories[i]);
     diff_markdown_cpu(out, workload);
     for (size_t i = 0; i < workload->contribution_count; i++)
         named += workload->contributions[i].named;

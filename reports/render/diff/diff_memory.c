@@ -34,6 +34,8 @@ const char *diff_text_memory_name(const struct diff_memory_part *part)
         [DIFF_MEMORY_FILE] = "smaller files", [DIFF_MEMORY_HEAP] = "heap",
         [DIFF_MEMORY_ANONYMOUS] = "anonymous memory", [DIFF_MEMORY_STACK] = "stack of the main thread",
         [DIFF_MEMORY_SHARED] = "shared memory", [DIFF_MEMORY_OTHER] = "devices",
+        [DIFF_MEMORY_TENSORS] = "tensors", [DIFF_MEMORY_RESERVE] = "the allocator's reserve beyond tensors",
+        [DIFF_MEMORY_ALLOCATOR] = "the framework's allocator", [DIFF_MEMORY_DIRECT] = "past the framework's allocator",
     };
     return *part->name ? part->name : titles[part->kind];
 }
@@ -57,20 +59,20 @@ static void memory_list(struct strbuf *text, const struct diff_memory *memory, b
         strbuf_add(text, ", and %zu more", count - MEMORY_TEXT_MAX);
 }
 
-char *diff_text_memory(const struct diff_workload *workload)
+char *diff_text_memory(const struct diff_workload *workload, const struct diff_memory *memory)
 {
-    const struct diff_memory *memory = &workload->memory;
     if (!memory->part_count)
         return NULL;
     double change = memory->peak_b_bytes - memory->peak_a_bytes;
     char *a = diff_text_bytes(memory->peak_a_bytes), *b = diff_text_bytes(memory->peak_b_bytes), *delta = diff_text_bytes_delta(change);
     struct strbuf text = {0};
-    strbuf_add(&text, "%s: peak memory %s -> %s (%+.1f %%, %s): ", workload->name, a, b, 100 * change / memory->peak_a_bytes, delta);
+    strbuf_add(&text, "%s: peak %smemory %s -> %s (%+.1f %%, %s): ", workload->name, memory->gpu ? "GPU " : "", a, b,
+               100 * change / memory->peak_a_bytes, delta);
     bool first = change > 0, of_first = first ? memory->more_bytes > 0 : memory->less_bytes < 0;
     if (of_first)
         memory_list(&text, memory, first);
     else
-        strbuf_add(&text, "no single file and no kind of memory that the traced launches held");
+        strbuf_add(&text, "no single %s memory that the traced launches held", memory->gpu ? "kind of" : "file and no kind of");
     free(delta);
     free(b);
     free(a);
@@ -97,9 +99,21 @@ static void memory_held(struct strbuf *text, const struct diff_memory *memory)
     free(freed);
 }
 
-char *diff_text_memory_answer(const struct diff_workload *workload)
+// "The traced launches held 4.2 GiB at most, of it 4 GiB reserved by the framework's allocator (a), 5.1 GiB, of it 5 GiB (b)."
+static void memory_held_gpu(struct strbuf *text, const struct diff_memory *memory)
 {
-    const struct diff_memory *memory = &workload->memory;
+    for (int side = 0; side < 2; side++) {
+        char *held = diff_text_bytes(memory->held[side]), *reserved = diff_text_bytes(memory->peak[side]);
+        strbuf_add(text, "%s%s%s, of it %s%s (%s)", side ? ", " : "The traced launches held ", held, side ? "" : " at most", reserved,
+                   side ? "" : " reserved by the framework's allocator", side ? "b" : "a");
+        free(reserved);
+        free(held);
+    }
+    strbuf_add(text, ".");
+}
+
+char *diff_text_memory_answer(const struct diff_memory *memory)
+{
     bool first = memory->peak_b_bytes > memory->peak_a_bytes;
     double other = first ? memory->less_bytes : memory->more_bytes;
     double rest = memory->held[1] - memory->held[0] - memory->more_bytes - memory->less_bytes;
@@ -115,7 +129,7 @@ char *diff_text_memory_answer(const struct diff_workload *workload)
         strbuf_add(&text, "Together %s and %s, all else %s. ", first ? more : less, first ? less : more, all_else);
     else if (memory->told_count)
         strbuf_add(&text, "Together %s, all else %s. ", first ? more : less, all_else);
-    memory_held(&text, memory);
+    (memory->gpu ? memory_held_gpu : memory_held)(&text, memory);
     free(all_else);
     free(less);
     free(more);
@@ -161,11 +175,12 @@ static bool touch_at_start(const struct diff_touch *touch)
     return touch->start_bytes[b] > touch_start_min * (b ? touch->b_bytes : touch->a_bytes);
 }
 
-char *diff_text_touch(const struct diff_touch *touch)
+char *diff_text_touch(const struct diff_memory *memory, const struct diff_touch *touch)
 {
     char *delta = diff_text_bytes_delta(touch->b_bytes - touch->a_bytes), *name = diff_text_touch_name(touch);
     char *a = diff_text_bytes(touch->a_bytes), *b = diff_text_bytes(touch->b_bytes);
-    char *text = xasprintf("%s first touched in %s: %s -> %s%s", delta, name, a, b, touch_at_start(touch) ? ", before the first step" : "");
+    char *text = xasprintf("%s %s in %s: %s -> %s%s", delta, memory->gpu ? "allocated" : "first touched", name, a, b,
+                           touch_at_start(touch) ? ", before the first step" : "");
     free(b);
     free(a);
     free(name);
@@ -186,29 +201,28 @@ static void touch_list(struct strbuf *text, const struct diff_memory *memory)
         strbuf_add(text, "; and %zu more", memory->touch_told_count - MEMORY_TEXT_MAX);
 }
 
-char *diff_text_memory_touched(const struct diff_workload *workload)
+char *diff_text_memory_touched(const struct diff_memory *memory)
 {
-    const struct diff_memory *memory = &workload->memory;
     if (!memory->part_count || !memory->touch_count)
         return NULL;
     struct strbuf text = {0};
     char *rest = diff_text_bytes_delta(memory->held[1] - memory->held[0] - memory->touch_more_bytes - memory->touch_less_bytes);
     if (memory->touch_told_count) {
-        strbuf_add(&text, "By the code that touched it first: ");
+        strbuf_add(&text, "By the code that %s: ", memory->gpu ? "allocated it" : "touched it first");
         touch_list(&text, memory);
         strbuf_add(&text, "; all else %s.", rest);
     } else {
         strbuf_add(&text, "No single piece of code accounts for the difference.");
     }
     if (memory->held[0] > 0 && memory->held[1] > 0)
-        strbuf_add(&text, " Page faults are sampled: %.0f %% (a) and %.0f %% (b) of what was held lies at one.",
-                   100 * memory->seen[0] / memory->held[0], 100 * memory->seen[1] / memory->held[1]);
+        strbuf_add(&text, " %s: %.0f %% (a) and %.0f %% (b) of what was held lies at one.",
+                   memory->gpu ? "Allocations are recorded" : "Page faults are sampled", 100 * memory->seen[0] / memory->held[0],
+                   100 * memory->seen[1] / memory->held[1]);
     free(rest);
     return strbuf_take(&text);
 }
 
-bool diff_text_memory_first(const struct diff_workload *workload)
+bool diff_text_memory_first(const struct diff_memory *memory)
 {
-    const struct diff_memory *memory = &workload->memory;
     return memory->part_count && memory->failed && !memory->time_failed;
 }

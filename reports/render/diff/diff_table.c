@@ -273,27 +273,26 @@ static void diff_brief(struct table *table, const struct diff_workload *workload
         diff_line(table, "  because", diff_text_answer(workload));
 }
 
-static void diff_memory_section(struct table *table, const struct diff_view *view,
-                                const struct diff_workload *workload)
+static void diff_memory_section(struct table *table, const struct diff_view *view, const struct diff_workload *workload,
+                                const struct diff_memory *memory)
 {
-    const struct diff_memory *memory = &workload->memory;
-    char *headline = diff_text_memory(workload);
+    char *headline = diff_text_memory(workload, memory);
     if (!headline)
         return;
     diff_styled(table, diff_style(memory->peak_b_bytes - memory->peak_a_bytes), headline);
     if (view->brief)
         return;
-    diff_paragraph(table, diff_text_memory_answer(workload));
+    diff_paragraph(table, diff_text_memory_answer(memory));
     size_t max = view->all ? memory->part_count : memory->told_count < DIFF_MEMORY_MAX ? memory->told_count : DIFF_MEMORY_MAX;
     for (size_t i = 0; i < max; i++)
-        diff_line(table, i ? "" : "memory", diff_text_memory_part(&memory->parts[i]));
-    char *touched = diff_text_memory_touched(workload);
+        diff_line(table, i ? "" : memory->gpu ? "GPU memory" : "memory", diff_text_memory_part(&memory->parts[i]));
+    char *touched = diff_text_memory_touched(memory);
     if (!touched)
         return;
     diff_paragraph(table, touched);
     max = view->all ? memory->touch_count : memory->touch_told_count;
     for (size_t i = 0; i < max && i < DIFF_MEMORY_MAX; i++)
-        diff_line(table, i ? "" : "touched", diff_text_touch(&memory->touches[i]));
+        diff_line(table, i ? "" : memory->gpu ? "allocated" : "touched", diff_text_touch(memory, &memory->touches[i]));
 }
 
 static void diff_slow_section(struct table *table, const struct diff_view *view, const struct diff_workload *workload)
@@ -337,9 +336,13 @@ static void diff_cpu_section(struct table *table, const struct diff_view *view, 
 static void diff_section(struct table *table, const struct diff_view *view,
                          const struct diff_workload *workload)
 {
-    bool memory_first = diff_text_memory_first(workload), slow_first = diff_text_slow_first(workload);
-    if (memory_first)
-        diff_memory_section(table, view, workload);
+    const struct diff_memory *memories[] = {&workload->memory, &workload->gpu_memory};
+    bool memory_first = false, slow_first = diff_text_slow_first(workload);
+    for (int i = 0; i < 2; i++)
+        if (diff_text_memory_first(memories[i])) {
+            diff_memory_section(table, view, workload, memories[i]);
+            memory_first = true;
+        }
     if (slow_first)
         diff_slow_section(table, view, workload);
     if ((memory_first || slow_first) && !view->brief)
@@ -351,8 +354,9 @@ static void diff_section(struct table *table, const struct diff_view *view,
         diff_paragraph(table, diff_text_answer(workload));
     if (!slow_first)
         diff_slow_section(table, view, workload);
-    if (!memory_first)
-        diff_memory_section(table, view, workload);
+    for (int i = 0; i < 2; i++)
+        if (!diff_text_memory_first(memories[i]))
+            diff_memory_section(table, view, workload, memories[i]);
     diff_cpu_section(table, view, workload);
     if (view->brief || workload->unexplained)
         return;

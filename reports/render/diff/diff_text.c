@@ -204,7 +204,7 @@ char *diff_text_answer(const struct diff_workload *workload)
 bool diff_view_explained(const struct diff *diff)
 {
     for (size_t i = 0; i < diff->workload_count; i++)
-        if (!diff->workloads[i].unexplained || diff->workloads[i].memory.part_count)
+        if (!diff->workloads[i].unexplained || diff->workloads[i].memory.part_count || diff->workloads[i].gpu_memory.part_count)
             return true;
     return false;
 }

@@ -75,21 +75,21 @@ char *diff_text_collective(const struct diff_workload *workload,
                            const struct diff_collective *collective);
 // "dlrm-train: peak memory 292 MiB -> 344 MiB (+17.8 %, +52 MiB): anonymous memory +61.6 MiB, heap +30.4 MiB"; NULL: it does not
 // differ, or nobody looked
-char *diff_text_memory(const struct diff_workload *workload);
+char *diff_text_memory(const struct diff_workload *workload, const struct diff_memory *memory); // its memory, or its gpu_memory
 // "Together +114 MiB, all else -61.9 MiB. Where they were stopped last, the traced launches held …", where there is the above
-char *diff_text_memory_answer(const struct diff_workload *workload);
+char *diff_text_memory_answer(const struct diff_memory *memory);
 // "+21.8 MiB libtorch_cpu.so: 43.7 MiB -> 65.4 MiB (libtorch_cpu.so.1.13.0 -> libtorch_cpu.so)"
 char *diff_text_memory_part(const struct diff_memory_part *part);
 const char *diff_text_memory_name(const struct diff_memory_part *part); // "libtorch_cpu.so", "heap"
 // "By the code that touched it first: +64.0 MiB in keep (train.py), most by fill of libplant.so; all else +1.2 MiB. …"; NULL: nobody watched
-char *diff_text_memory_touched(const struct diff_workload *workload);
+char *diff_text_memory_touched(const struct diff_memory *memory);
 // "+64.0 MiB first touched in keep (train.py), most by fill of libplant.so: 8.00 MiB -> 72.0 MiB, before the first step"
-char *diff_text_touch(const struct diff_touch *touch);
+char *diff_text_touch(const struct diff_memory *memory, const struct diff_touch *touch);
 char *diff_text_touch_name(const struct diff_touch *touch); // "keep (train.py), most by fill of libplant.so"
 char *diff_text_bytes(double bytes);
 char *diff_text_bytes_delta(double bytes); // "+1.2 MiB"
 // It failed, and nothing of the time did: then it is what is told first.
-bool diff_text_memory_first(const struct diff_workload *workload);
+bool diff_text_memory_first(const struct diff_memory *memory);
 char *diff_text_answer(
     const struct diff_workload *workload); // what the difference is made of; who comes late first
 

@@ -235,34 +235,34 @@ static void diff_section(json_t *diff, const char *key, json_t *item, char *head
     free(headline);
 }
 
-static void diff_memory(json_t *diff, const struct diff_workload *workload)
+static void diff_memory(json_t *diff, const char *key, const struct diff_workload *workload, const struct diff_memory *memory)
 {
-    char *headline = diff_text_memory(workload);
+    char *headline = diff_text_memory(workload, memory);
     if (!headline)
         return;
-    char *answer = diff_text_memory_answer(workload);
-    json_t *item = diff_view_json_memory(&workload->memory), *parts = json_object_get(item, "parts"), *part;
+    char *answer = diff_text_memory_answer(memory);
+    json_t *item = diff_view_json_memory(memory), *parts = json_object_get(item, "parts"), *part;
     size_t i;
     json_array_foreach (parts, i, part) {
         part = diff_cut_all(json_incref(part));
-        json_object_set_new(part, "title", html_text(diff_text_memory_name(&workload->memory.parts[i]), DIFF_TEXT_BYTES_MAX));
+        json_object_set_new(part, "title", html_text(diff_text_memory_name(&memory->parts[i]), DIFF_TEXT_BYTES_MAX));
         json_array_set_new(parts, i, part);
     }
     json_t *touched = json_object_get(item, "touched");
     while (json_array_size(touched) > HTML_CONTRIBUTIONS_MAX)
         json_array_remove(touched, json_array_size(touched) - 1);
     json_array_foreach (touched, i, part) {
-        char *name = diff_text_touch_name(&workload->memory.touches[i]);
+        char *name = diff_text_touch_name(&memory->touches[i]);
         part = diff_cut_all(json_incref(part));
         json_object_set_new(part, "title", html_text(name, DIFF_TEXT_BYTES_MAX));
         json_array_set_new(touched, i, part);
         free(name);
     }
-    char *code = diff_text_memory_touched(workload);
+    char *code = diff_text_memory_touched(memory);
     json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
     json_object_set_new(item, "code", html_text(code, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(diff, "memory", item);
+    json_object_set_new(diff, key, item);
     free(code);
     free(answer);
     free(headline);
@@ -275,7 +275,8 @@ json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
     json_object_set_new(diff, "notes", diff_texts(workload->notes, workload->note_count));
     json_object_set_new(diff, "late", html_text(workload->late, DIFF_TEXT_BYTES_MAX));
     diff_numbers(diff, workload);
-    diff_memory(diff, workload);
+    diff_memory(diff, "memory", workload, &workload->memory);
+    diff_memory(diff, "gpu_memory", workload, &workload->gpu_memory);
     if (workload->unexplained) {
         json_decref(contributions);
         return diff;

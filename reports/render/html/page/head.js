@@ -97,14 +97,14 @@ UP.causeFirst = (workload, index) => {
 };
 
 // Memory is in no step's time: the workloads whose memory failed the gate (or those of which it is told), most grown first, as one box.
-UP.causeMemory = (order, failed) => {
-    const ratio = ([workload]) => (peak => UP.num(peak.a) > 0 ? UP.num(peak.b) / peak.a : 0)(UP.object(UP.object(workload.diff).memory.peak_bytes));
-    const told = order.filter(([workload]) => (memory => UP.clean(memory.headline).trim() && memory.failed === failed)(UP.object(UP.object(workload.diff).memory)))
-        .sort((a, b) => ratio(b) - ratio(a)).slice(0, 3);
-    return told.length ? [UP.el("section", {class: "cause cause-memory " + (ratio(told[0]) < 1 ? "is-faster" : "is-slower"), "aria-label": "Memory"},
-        told.map(([workload, i]) => UP.el("p", {class: "cause-head"}, UP.clean(workload.diff.memory.headline).slice(0, 600), ". ",
-            UP.el("a", {href: "#w" + i + "-memory", text: "Part by part"}))))] : [];
-};
+UP.causeMemory = (order, failed) => [["memory", "memory", "Memory"], ["gpu_memory", "gpu-memory", "GPU memory"]].flatMap(([key, anchor, label]) => {
+    const of = ([workload]) => UP.object(UP.object(workload.diff)[key]);
+    const ratio = entry => (peak => UP.num(peak.a) > 0 ? UP.num(peak.b) / peak.a : 0)(UP.object(of(entry).peak_bytes));
+    const told = order.filter(entry => UP.clean(of(entry).headline).trim() && of(entry).failed === failed).sort((a, b) => ratio(b) - ratio(a)).slice(0, 3);
+    return told.length ? [UP.el("section", {class: "cause cause-memory " + (ratio(told[0]) < 1 ? "is-faster" : "is-slower"), "aria-label": label},
+        told.map(entry => UP.el("p", {class: "cause-head"}, UP.clean(of(entry).headline).slice(0, 600), ". ",
+            UP.el("a", {href: "#w" + entry[1] + "-" + anchor, text: "Part by part"}))))] : [];
+});
 
 UP.parts.verdict = (data, main) => {
     const known = UP.verdictWord(data.verdict.word);

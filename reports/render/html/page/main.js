@@ -40,6 +40,7 @@ UP.workload = (workload, index, main) => {
     make("steps");
     make("cells");
     make("memory");
+    make("gpuMemory");
     if (diff.unexplained)
         section.append(UP.el("p", {class: "unexplained"}, UP.el("b", {text: "Where the time went is not known. "}), UP.clean(diff.unexplained).slice(0, 1000)));
     else {

@@ -14,25 +14,28 @@ UP.parts.collectives = (workload, parent, id) => {
             rows.slice(0, 64).map(row => [UP.name(row.name, 80), UP.clean(row.size).slice(0, 40), row.how_a === row.how_b ? how(row.how_a) : both(row.how_a, row.how_b, how), both(row.count_a, row.count_b, count), both(row.busy_a_ns, row.busy_b_ns, time), both(row.exposed_a_ns, row.exposed_b_ns, time)])));
 };
 
-// What the traced launches held in memory, of a workload whose peak differs.
-UP.parts.memory = (workload, parent, id) => {
-    const of = UP.object(UP.object(workload.diff).memory), parts = UP.list(of.parts).map(UP.object), told = parts.filter(row => row.told === true);
+// What the traced launches held in memory, of a workload whose peak differs: of the host, of the GPU.
+UP.memoryPart = (of, gpu, parent, id) => {
+    const parts = UP.list(of.parts).map(UP.object), told = parts.filter(row => row.told === true);
     if (!parts.length)
         return;
-    const part = UP.part(parent, 3, id + "-memory", "Peak memory");
+    const part = UP.part(parent, 3, id, gpu ? "Peak GPU memory" : "Peak memory");
     const size = value => (value === 0 ? "0" : UP.bytes(value)), change = value => UP.el("span", {class: value > 0 ? "slower-text" : "faster-text", text: UP.signedBytes(value)});
     const files = row => [row.name_a, row.name_b].map(name => UP.clean(name).slice(0, 200) || UP.dash), both = row => (row.name_a === row.name_b || row.kind !== "file" ? [] : [" (", files(row).join(" → "), ")"]);
     part.append(UP.el("p", {class: "lead", text: UP.clean(of.headline).slice(0, 1000) + "."}), UP.el("p", {text: UP.clean(of.answer).slice(0, 1000)}));
     if (told.length)
-        part.append(UP.rowsTable("Memory of both sides", [["What"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
+        part.append(UP.rowsTable((gpu ? "GPU memory" : "Memory") + " of both sides", [["What"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
             told.slice(0, 40).map(row => [UP.el("span", {}, UP.name(row.title, 80), ...both(row)), size(row.a_bytes), size(row.b_bytes), change(row.delta_bytes)])));
     const touched = UP.list(of.touched).map(UP.object).filter(row => row.told === true);
     if (UP.clean(of.code))
         part.append(UP.el("p", {text: UP.clean(of.code).slice(0, 1000)}));
     if (touched.length)
-        part.append(UP.rowsTable("Memory by the code that touched it first", [["First touched in"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
+        part.append(UP.rowsTable(gpu ? "GPU memory by the code that allocated it" : "Memory by the code that touched it first", [[gpu ? "Allocated in" : "First touched in"], [UP.sideName(0), "num"], [UP.sideName(1), "num"], ["Change", "num"]],
             touched.slice(0, 40).map(row => [UP.name(row.title, 120), size(row.a_bytes), size(row.b_bytes), change(row.delta_bytes)])));
 };
+
+UP.parts.memory = (workload, parent, id) => UP.memoryPart(UP.object(UP.object(workload.diff).memory), false, parent, id + "-memory");
+UP.parts.gpuMemory = (workload, parent, id) => UP.memoryPart(UP.object(UP.object(workload.diff).gpu_memory), true, parent, id + "-gpu-memory");
 
 UP.parts.stragglers = (workload, parent, id) => {
     const rows = UP.list(UP.object(workload.diff).stragglers).map(UP.object);
