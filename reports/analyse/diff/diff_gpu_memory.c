@@ -281,7 +281,7 @@ int diff_gpu_memory(struct diff_job *diff, struct diff_memory *memory, double le
                     struct error *err)
 {
     struct gpu_job job = {.job = diff};
-    int sides[GPU_LAUNCHES_MAX], rc = gpu_launches(&job, err);
+    int sides[GPU_LAUNCHES_MAX] = {0}, rc = gpu_launches(&job, err);
     bool told = true;
     for (size_t i = 0; i < job.launch_count && rc == 0; i++) {
         rc = gpu_launch(&job, i, err);
