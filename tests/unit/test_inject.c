@@ -207,10 +207,37 @@ TEST(a_listener_hears_every_change)
     CHECK(wait_heard(0));
 }
 
+// Its thread sleeps. What that holds of a sanitizer's allocator at a fork, the child would wait for in vain.
+static bool await_sleep(void)
+{
+    for (int ms = 0, asleep = 0; ms < WAIT_MS; ms++) {
+        bool awake = false;
+        DIR *tasks = opendir("/proc/self/task");
+        for (struct dirent *entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
+            char path[64], text[64] = "", *end;
+            snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", entry->d_name);
+            int fd = atoi(entry->d_name) > 0 && atoi(entry->d_name) != getpid() ? open(path, O_RDONLY) : -1;
+            if (fd < 0)
+                continue;
+            ssize_t bytes = read(fd, text, sizeof text - 1);
+            close(fd);
+            end = bytes > 0 ? strrchr(text, ')') : NULL;
+            awake = awake || end == NULL || end[1] != ' ' || end[2] != 'S';
+        }
+        closedir(tasks);
+        asleep = awake ? 0 : asleep + 1;
+        if (asleep == 3)
+            return true;
+        usleep(1000);
+    }
+    return false;
+}
+
 TEST(a_forked_child_has_nothing_of_it)
 {
     setenv("UPGATE_TRACE", "0x40", 1);
     load();
+    CHECK(await_sleep());
     pid_t child = fork();
     if (child == 0) {
         struct ug_rec_mark mark = {.head = {.type = UG_REC_MARK, .bytes = sizeof mark}};
