@@ -17,7 +17,7 @@
 
 #define NATIVE_REAL_BITS 64
 extern "C" {
-#include "reference_models/native/ops.h"
+#include "reference_models/native/ops/ops.h"
 #include "reference_models/native/rng.h"
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recommender of native/dlrm.c on the GPU: the same shapes, start values and inputs. Tables in float32, everything
+// The recommender of native/models/dlrm.c on the GPU: the same shapes, start values and inputs. Tables in float32, everything
 // between them and the loss in bfloat16 with sums in float32, parameters in float32. Reads kernels.h's launchers only.
 #include <errno.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "reference_models/cuda/layer.h"
-#include "reference_models/native/dlrm_data.h"
+#include "reference_models/native/models/dlrm_data.h"
 
 // The inputs of a step, in pinned memory.
 struct inputs {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generative recommender of native/hstu.c on the GPU: the same shapes, start values and inputs. Parameters and the
+// The generative recommender of native/models/hstu.c on the GPU: the same shapes, start values and inputs. Parameters and the
 // table of items in float32, everything between it and the loss in bfloat16 with sums in float32. Reads kernels.h's launchers
 // only.
 //
@@ -13,7 +13,7 @@
 #include "reference_models/cuda/layer.h"
 #include "reference_models/cuda/norm.h"
 #include "reference_models/cuda/pointwise.h"
-#include "reference_models/native/hstu_data.h"
+#include "reference_models/native/models/hstu_data.h"
 
 #define LOGITS 8      // columns of the last layer: one, padded
 

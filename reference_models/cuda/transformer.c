@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The language model of native/transformer.c on the GPU: the same shapes, start values and text. Parameters in float32,
+// The language model of native/models/transformer.c on the GPU: the same shapes, start values and text. Parameters in float32,
 // everything between the tables and the loss in bfloat16 with sums in float32. Inference is one pass over whole windows, or
 // prefill and decode with a cache of keys and values. Reads kernels.h's launchers only.
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "reference_models/cuda/layer.h"
 #include "reference_models/cuda/norm.h"
 #include "reference_models/cuda/pointwise.h"
-#include "reference_models/native/transformer_data.h"
+#include "reference_models/native/models/transformer_data.h"
 
 #define VOCABULARY TRANSFORMER_VOCABULARY
 

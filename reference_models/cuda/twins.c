@@ -13,7 +13,7 @@
 
 #include "contracts/exit_code.h"
 #include "reference_models/native/args.h"
-#include "reference_models/native/hstu_data.h"
+#include "reference_models/native/models/hstu_data.h"
 
 // bfloat16 rounds by 0.4 % at most, a mean of many losses averages it: what is left is how the rounded weights drift.
 #define TWINS_LOSS_LIMIT 0.01

@@ -68,11 +68,15 @@ LAW = {
     "harness/verbs": None,  # the top: may include everything
     "harness/mpi": None,  # another program, beside it
     "reference_models/native": COMMON,
-    "reference_models/cuda": COMMON | {"reference_models/native", "kernels"},
+    "reference_models/native/ops": COMMON | {"reference_models/native"},
+    "reference_models/native/models": COMMON | {"reference_models/native", "reference_models/native/ops"},
+    "reference_models/native/ranks": COMMON | {"reference_models/native", "reference_models/native/ops"},
+    "reference_models/native/programs": COMMON | {"reference_models/native", "reference_models/native/ops", "reference_models/native/ranks"},
+    "reference_models/cuda": COMMON | {"reference_models/native", "reference_models/native/models", "kernels"},
     "reference_models/plants": COMMON,
     "reference_models/serve": COMMON | {"reference_models/native"},
     "reference_models/load": COMMON,
-    "kernels": COMMON | {"reference_models/native"},
+    "kernels": COMMON | {"reference_models/native", "reference_models/native/ops"},
     "ci/bench": None,
     "ci/sim": None,
     "ci/whatif": None,

@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 
-#include "reference_models/native/hstu_data.h"
+#include "reference_models/native/models/hstu_data.h"
 #include "runner.h"
 
 #ifdef __SANITIZE_ADDRESS__

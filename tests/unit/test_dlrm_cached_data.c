@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "reference_models/native/dlrm_cached_data.h"
+#include "reference_models/native/models/dlrm_cached_data.h"
 #include "runner.h"
 
 struct drawn {

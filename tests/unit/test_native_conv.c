@@ -4,7 +4,7 @@
 #define NATIVE_REAL_BITS 64
 #include <stdlib.h>
 
-#include "reference_models/native/ops.h"
+#include "reference_models/native/ops/ops.h"
 #include "test_native_gradient.h"
 
 // Enough rows for several blocks of batch norm's sums, the last of which is not full.

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "reference_models/native/share.h"
-#include "reference_models/native/transformer_data.h"
+#include "reference_models/native/models/transformer_data.h"
+#include "reference_models/native/ranks/share.h"
 #include "reference_models/native/workload.h"
 #include "runner.h"
 

@@ -4,7 +4,7 @@
 #define NATIVE_REAL_BITS 32
 #include <stdlib.h>
 
-#include "reference_models/native/ops.h"
+#include "reference_models/native/ops/ops.h"
 #include "reference_models/native/rng.h"
 #include "runner.h"
 

@@ -4,7 +4,7 @@
 #define NATIVE_REAL_BITS 64
 #include <stdlib.h>
 
-#include "reference_models/native/ops.h"
+#include "reference_models/native/ops/ops.h"
 #include "test_native_gradient.h"
 
 enum { BATCH = 3, TABLE = 11, DIM = 6, BAG0 = 4, BAG1 = 1, STRIDE = 3 * DIM };

@@ -5,10 +5,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "reference_models/native/dlrm_cached_data.h"
 #include "reference_models/native/model.h"
+#include "reference_models/native/models/dlrm_cached_data.h"
+#include "reference_models/native/models/vision_data.h"
 #include "reference_models/native/rng.h"
-#include "reference_models/native/vision_data.h"
 #include "runner.h"
 
 static struct model *model_new(const struct model_ops *ops, struct model_opts opts, size_t threads,

@@ -4,7 +4,7 @@
 #define NATIVE_REAL_BITS 64
 #include <stdlib.h>
 
-#include "reference_models/native/ops.h"
+#include "reference_models/native/ops/ops.h"
 #include "test_native_gradient.h"
 
 enum { ROWS = 7, N = 19 };

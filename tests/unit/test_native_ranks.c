@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "reference_models/native/ranks.h"
-#include "reference_models/native/reduce.h"
+#include "reference_models/native/ops/reduce.h"
+#include "reference_models/native/ranks/ranks.h"
 #include "runner.h"
 
 enum { COUNT = 40 * 2048 };

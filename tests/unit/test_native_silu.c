@@ -4,7 +4,7 @@
 #define NATIVE_REAL_BITS 64
 #include <stdlib.h>
 
-#include "reference_models/native/ops.h"
+#include "reference_models/native/ops/ops.h"
 #include "test_native_gradient.h"
 
 enum { SEQUENCES = 5, HEADS = 2, DIM = 4, SPAN = 7, BIASES = HEADS * (2 * SPAN - 1), MOST = 20 * HEADS * DIM };

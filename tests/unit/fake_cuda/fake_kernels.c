@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
-#include "reference_models/native/ops.h"
+#include "reference_models/native/ops/ops.h"
 
 static struct pool *fake_pool(void)
 {

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// The planted data of the recommender whose ids come and go, from draw.h: batch number n is a function of (seed, mode, n), but lies in
+// the stream where those before it end. Reads nothing.
+#include "reference_models/native/models/dlrm_cached_data.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/containers/search.h"
+#include "common/containers/sort.h"
+
+#define CACHED_ZIPF 1.05
+#define CACHED_FRESH 0.1                 // share of the latest items
+#define CACHED_RECENT 10                 // how many of them there are, in windows of the smallest table
+#define CACHED_ITEMS ((int64_t)1 << 36)  // behind all popular ids of a table
+#define CACHED_LOOKUPS_MAX ((uint64_t)1 << 28)
+
+const struct dlrm_cached_shape dlrm_cached_shapes[MODEL_SIZE_COUNT] = {
+    [MODEL_SIZE_SMALL] = {.tables = 2, .dim = 8, .batch = 32, .drift = 4, .cache = 420, .table = {{400, 3}, {50, 2}}},
+    [MODEL_SIZE_DEMO] = {.tables = 5,
+                         .dim = 32,
+                         .batch = 128,
+                         .drift = 16,
+                         .cache = 6000,
+                         .table = {{30000, 6}, {10000, 4}, {3000, 4}, {600, 2}, {60, 1}}},
+    [MODEL_SIZE_LARGE] = {.tables = 5,
+                          .dim = 128,
+                          .batch = 1024,
+                          .drift = 1000,
+                          .cache = 400000,
+                          .table = {{2000000, 20}, {500000, 10}, {100000, 10}, {20000, 4}, {2000, 2}}},
+};
+
+size_t dlrm_cached_lookups_max(const struct dlrm_cached_shape *shape)
+{
+    size_t most = 0;
+    for (size_t t = 0; t < shape->tables; t++)
+        most += shape->batch * (2 * (size_t)shape->table[t].bag - 1);
+    return most;
+}
+
+// --- batches --------------------------------------------------------------------------------------
+
+int dlrm_cached_batch_new(const struct dlrm_cached_shape *shape, struct dlrm_cached_batch *ret, struct error *err)
+{
+    size_t lookups = dlrm_cached_lookups_max(shape);
+    struct dlrm_cached_batch batch = {.dense = calloc(shape->batch * DLRM_DENSE, sizeof *batch.dense),
+                                      .label = calloc(shape->batch, sizeof *batch.label),
+                                      .offset = calloc(shape->tables * (shape->batch + 1), sizeof *batch.offset),
+                                      .ids = calloc(lookups, sizeof *batch.ids),
+                                      .distinct_id = calloc(lookups, sizeof *batch.distinct_id),
+                                      .begin = calloc(lookups + 1, sizeof *batch.begin),
+                                      .lookup = calloc(lookups, sizeof *batch.lookup),
+                                      .vector = calloc(lookups, sizeof *batch.vector),
+                                      .key = calloc(lookups, sizeof *batch.key)};
+    if (!batch.dense || !batch.label || !batch.offset || !batch.ids || !batch.distinct_id || !batch.begin || !batch.lookup || !batch.vector ||
+        !batch.key) {
+        dlrm_cached_batch_free(&batch);
+        return error_set(err, -ENOMEM, "no memory for a batch of %zu samples", shape->batch);
+    }
+    *ret = batch;
+    return 0;
+}
+
+void dlrm_cached_batch_free(struct dlrm_cached_batch *batch)
+{
+    free(batch->dense);
+    free(batch->label);
+    free(batch->offset);
+    free(batch->ids);
+    free(batch->distinct_id);
+    free(batch->begin);
+    free(batch->lookup);
+    free(batch->vector);
+    free(batch->key);
+    *batch = (struct dlrm_cached_batch){.lookups = 0};
+}
+
+int dlrm_cached_batch_check(const struct dlrm_cached_shape *shape, const struct dlrm_cached_batch *batch, struct error *err)
+{
+    for (size_t t = 0; t < shape->tables; t++) {
+        const uint32_t *offset = batch->offset + t * (shape->batch + 1);
+        int64_t first = (int64_t)t << DLRM_CACHED_TABLE_BITS, end = (int64_t)(t + 1) << DLRM_CACHED_TABLE_BITS;
+        for (size_t b = 0; b < shape->batch; b++) {
+            if (offset[b + 1] <= offset[b])
+                return error_set(err, -EINVAL, "bag %zu of table %zu is empty; a bag names one id at least", b, t);
+            for (size_t i = offset[b]; i < offset[b + 1]; i++)
+                if (batch->ids[i] < first || batch->ids[i] >= end)
+                    return error_set(err, -EINVAL, "id %" PRId64 " of bag %zu of table %zu is out of range: its ids are %" PRId64 " to %" PRId64,
+                                     batch->ids[i], b, t, first, end - 1);
+        }
+    }
+    return 0;
+}
+
+// --- the stream -----------------------------------------------------------------------------------
+
+static uint64_t zipf_edge(uint64_t edge, uint64_t rows)
+{
+    uint64_t next = edge + (edge > 1024 ? edge / 32 : 1);
+    return next > rows ? rows + 1 : next;
+}
+
+static int zipf_blocks_init(struct zipf_blocks *zipf, uint64_t rows, struct error *err)
+{
+    size_t count = 0, i = 0;
+    double total = 0;
+    for (uint64_t edge = 1; edge <= rows; edge = zipf_edge(edge, rows))
+        count++;
+    *zipf = (struct zipf_blocks){.rows = rows,
+                                 .count = count,
+                                 .first = calloc(count, sizeof *zipf->first),
+                                 .width = calloc(count, sizeof *zipf->width),
+                                 .up_to = calloc(count, sizeof *zipf->up_to)};
+    if (!zipf->first || !zipf->width || !zipf->up_to)
+        return error_set(err, -ENOMEM, "no memory for the popular ids of a table");
+    for (uint64_t edge = 1; edge <= rows; i++) {
+        uint64_t next = zipf_edge(edge, rows);
+        zipf->first[i] = edge;
+        zipf->width[i] = next - edge;
+        total += (double)(next - edge) * pow((double)(edge + next - 1) / 2, -CACHED_ZIPF);
+        zipf->up_to[i] = total;
+        edge = next;
+    }
+    for (i = 0; i < count; i++)
+        zipf->up_to[i] /= total;
+    return 0;
+}
+
+static int64_t zipf_blocks_id(const struct zipf_blocks *zipf, double block, double inside)
+{
+    size_t at = search_first(i, zipf->count - 1, zipf->up_to[i] > block);
+    uint64_t rank = zipf->first[at] + (uint64_t)(inside * (double)zipf->width[at]) - 1;
+    return (int64_t)(rank * 2654435761u % zipf->rows);
+}
+
+static int stream_refuse(const struct dlrm_cached_shape *shape, struct error *err)
+{
+    uint64_t lookups = 0;
+    if (shape->tables < 1 || shape->tables > DLRM_TABLES_MAX)
+        return error_set(err, -EINVAL, "%zu tables are not supported: 1 to %d are", shape->tables, DLRM_TABLES_MAX);
+    if (shape->batch < 1 || shape->batch > 1 << 20)
+        return error_set(err, -EINVAL, "batches of %zu samples are not supported: 1 to %d are", shape->batch, 1 << 20);
+    for (size_t t = 0; t < shape->tables; t++) {
+        const struct dlrm_table_shape *table = &shape->table[t];
+        if (table->bag < 1)
+            return error_set(err, -EINVAL, "the bags of table %zu are empty; a bag names one id at least", t);
+        if (table->rows < 1 || table->rows > 1u << 31)
+            return error_set(err, -EINVAL, "table %zu has %u popular ids: 1 to 2^31 are supported", t, table->rows);
+        lookups += shape->batch * (2 * (uint64_t)table->bag - 1);
+    }
+    if (lookups > CACHED_LOOKUPS_MAX)
+        return error_set(err, -EINVAL, "a batch may name %" PRIu64 " ids: up to 2^28 are supported", lookups);
+    return 0;
+}
+
+int dlrm_cached_stream_init(struct dlrm_cached_stream *stream, const struct dlrm_cached_shape *shape, uint64_t seed, bool train,
+                            struct error *err)
+{
+    *stream = (struct dlrm_cached_stream){.shape = shape, .draw = draw_of(seed, train ? "dlrm-cached/train" : "dlrm-cached/infer")};
+    int rc = stream_refuse(shape, err);
+    for (size_t t = 0; rc == 0 && t < shape->tables; t++)
+        rc = zipf_blocks_init(&stream->zipf[t], shape->table[t].rows, err);
+    return rc;
+}
+
+void dlrm_cached_stream_free(struct dlrm_cached_stream *stream)
+{
+    for (size_t t = 0; t < DLRM_TABLES_MAX; t++) {
+        free(stream->zipf[t].first);
+        free(stream->zipf[t].width);
+        free(stream->zipf[t].up_to);
+    }
+    *stream = (struct dlrm_cached_stream){.shape = NULL};
+}
+
+// How old the oldest of the latest items is.
+static double stream_window(const struct dlrm_cached_shape *shape)
+{
+    uint32_t least = shape->table[0].rows;
+    for (size_t t = 1; t < shape->tables; t++)
+        least = shape->table[t].rows < least ? shape->table[t].rows : least;
+    return least;
+}
+
+// PyTorch's model draws arrays: how long all bags are, then a block, a place in it, whether it is one of the latest, and its age, of every id.
+static void stream_table(struct dlrm_cached_stream *stream, size_t t, struct dlrm_cached_batch *batch)
+{
+    const struct dlrm_cached_shape *shape = stream->shape;
+    uint32_t *offset = batch->offset + t * (shape->batch + 1);
+    double window = stream_window(shape);
+    offset[0] = (uint32_t)batch->lookups;
+    for (size_t b = 0; b < shape->batch; b++)
+        offset[b + 1] = offset[b] + 1 + (uint32_t)draw_below(&stream->draw, 2 * (uint64_t)shape->table[t].bag - 1);
+    size_t count = offset[shape->batch] - offset[0];
+    struct draw block = stream->draw, inside = block, latest = block, age = block;
+    inside.k += count;
+    latest.k += 2 * count;
+    age.k += 3 * count;
+    stream->draw.k += 4 * count;
+    for (size_t b = 0; b < shape->batch; b++) {
+        for (size_t i = offset[b]; i < offset[b + 1]; i++) {
+            double in_block = draw_uniform(&block), in_width = draw_uniform(&inside), years = draw_uniform(&age);
+            bool fresh = draw_uniform(&latest) < CACHED_FRESH;
+            int64_t old = (int64_t)(years * years * window * CACHED_RECENT);
+            int64_t id = fresh ? CACHED_ITEMS + stream->next * (int64_t)shape->drift - old : zipf_blocks_id(&stream->zipf[t], in_block, in_width);
+            batch->ids[i] = id + ((int64_t)t << DLRM_CACHED_TABLE_BITS);
+            batch->key[i] = (struct dlrm_cached_key){
+                .id = batch->ids[i], .lookup = (uint32_t)i, .vector = (uint32_t)(b * (shape->tables + 1) + t + 1)};
+        }
+        // The first id of a bag has a hidden effect of its own.
+        batch->label[b] = batch->label[b] + (double)(batch->ids[offset[b]] * 40503 % 1024) * 0x1p-10 - 0.5;
+    }
+    batch->lookups += count;
+}
+
+static void stream_sort(struct dlrm_cached_batch *batch)
+{
+    sort_in_place(batch->key, batch->lookups, x, y, x->id < y->id || (x->id == y->id && x->lookup < y->lookup));
+    batch->distinct = 0;
+    for (size_t k = 0; k < batch->lookups; k++) {
+        const struct dlrm_cached_key *key = &batch->key[k];
+        if (k == 0 || key->id != key[-1].id) {
+            batch->distinct_id[batch->distinct] = key->id;
+            batch->begin[batch->distinct++] = (uint32_t)k;
+        }
+        batch->lookup[k] = key->lookup;
+        batch->vector[k] = key->vector;
+    }
+    batch->begin[batch->distinct] = (uint32_t)batch->lookups;
+}
+
+void dlrm_cached_draw(struct dlrm_cached_stream *stream, struct dlrm_cached_batch *batch)
+{
+    const struct dlrm_cached_shape *shape = stream->shape;
+    for (size_t b = 0; b < shape->batch; b++) {
+        double *dense = batch->dense + b * DLRM_DENSE;
+        for (size_t i = 0; i < DLRM_DENSE; i++)
+            dense[i] = draw_uniform(&stream->draw) * 2 - 1;
+        batch->label[b] = dense[0] - dense[1] + dense[2] * dense[3]; // the score, until all is drawn that it depends on
+    }
+    batch->lookups = 0;
+    for (size_t t = 0; t < shape->tables; t++)
+        stream_table(stream, t, batch);
+    for (size_t b = 0; b < shape->batch; b++) {
+        double chance = 0.5 + batch->label[b] * 0.25;
+        chance = chance < 0.02 ? 0.02 : chance > 0.98 ? 0.98 : chance;
+        batch->label[b] = draw_uniform(&stream->draw) < chance ? 1 : 0;
+    }
+    stream->next++;
+    stream_sort(batch);
+}
+
+void dlrm_cached_row(size_t dim, uint64_t seed, int64_t id, double *ret)
+{
+    double bound = pow((double)dim, -0.5);
+    for (size_t j = 0; j < dim; j++) {
+        uint64_t counter = (uint64_t)id * DRAW_STEP + (j + 1) * 0xbf58476d1ce4e5b9u + seed;
+        // rng_mix() adds a step before it mixes, PyTorch's model does not.
+        ret[j] = (double)(rng_mix(counter - DRAW_STEP) >> 11) * (2 * bound * 0x1p-53) - bound;
+    }
+}

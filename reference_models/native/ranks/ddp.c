@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks are forked processes; each reads windows of its own and takes the steps of workload.c, and its gradients become the mean of all
+// (share.h). The twins of torch/ddp.py and torch/fsdp.py: the same inputs, start values and losses. In inference every rank answers
+// requests of its own, and none waits for another.
+#include "reference_models/native/ranks/ddp.h"
+
+#include <stdio.h>
+
+#include "contracts/exit_code.h"
+#include "reference_models/native/ranks/job.h"
+#include "reference_models/native/ranks/share.h"
+
+_Static_assert(ARGS_RANKS_MAX <= REDUCE_RANKS_MAX, "as many as can be asked for");
+
+#define DDP_SMALL_BUCKET_BYTES ((size_t)10486) // 0.01 MiB, what torch/ddp.py plants
+
+struct ddp {
+    struct job job;
+    const struct model_ops *ops;
+    struct share_plan plan;
+};
+
+struct ddp_rank {
+    const struct ddp *run;
+    struct share *share; // NULL: inference
+};
+
+static void ddp_begin(void *arg, struct pool *pool)
+{
+    const struct ddp_rank *own = arg;
+    if (own->share)
+        share_begin(own->share, pool);
+    else
+        ranks_barrier_wait(&own->run->job.head->barrier, (uint32_t)own->run->job.args->ranks);
+}
+
+static void ddp_end(void *arg)
+{
+    const struct ddp_rank *own = arg;
+    if (own->share)
+        share_end(own->share);
+}
+
+static int ddp_rank(uint32_t rank, void *arg)
+{
+    const struct ddp *run = arg;
+    struct args args = *run->job.args;
+    struct model_ranks alone = {.rank = rank};
+    struct ddp_rank own = {.run = run};
+    struct error err = {0};
+    args.plant = job_plant(&run->job, rank);
+    if (args.train)
+        own.share = share_new(&run->plan, rank, run->job.memory, &run->job.head->barrier);
+    struct workload_rank place = {.rank = rank,
+                                  .ranks = (uint32_t)args.ranks,
+                                  .model = own.share ? share_model(own.share) : &alone,
+                                  .arg = &own,
+                                  .begin = ddp_begin,
+                                  .end = ddp_end};
+    struct workload_result *result = &run->job.head->result[rank];
+    int rc = workload_run(run->ops, &args, &place, result, &err);
+    result->model = run->job.name;
+    share_free(own.share);
+    if (rc) {
+        fprintf(stderr, "%s: rank %u: %s\n", run->job.name, rank, err.text);
+        return error_exit_code(rc);
+    }
+    return EXIT_CODE_PASS;
+}
+
+int ddp_main(const struct args_program *program, bool sharded, int argc, char **argv)
+{
+    struct args args;
+    int code = EXIT_CODE_PASS;
+    if (!args_begin(program, argc, argv, &args, &code))
+        return code;
+    if (!args.train && (args.plant.root || args.plant.buckets)) {
+        fprintf(stderr, "%s: 'root' and 'buckets' are planted in training: in inference no rank waits for another\n", program->name);
+        return EXIT_CODE_USAGE;
+    }
+    struct ddp run = {.job = {.name = program->name, .args = &args},
+                      .ops = args.real_bits == 64 ? &transformer_ops_f64 : &transformer_ops_f32,
+                      .plan = {.ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32,
+                               .ranks = (uint32_t)args.ranks,
+                               .sharded = sharded,
+                               .through_root = args.plant.root,
+                               .bucket_bytes = args.plant.buckets ? DDP_SMALL_BUCKET_BYTES : 0}};
+    run.plan.units = run.ops->units(&(struct model_opts){.size = args.size}, run.plan.first);
+    return job_run(&run.job, args.train ? share_bytes(&run.plan) : 0, args.train ? "parameters" : NULL, ddp_rank, &run);
+}
