@@ -380,22 +380,25 @@ static void cell_explain_against(const struct workload_facts *facts, struct cell
 }
 
 // A launch without the metric makes no pair of it. Where such launches are the candidate's alone they may be just those that would not have
-// passed: as rare as launches that leave out steps (health_work.c).
+// passed: as rare as launches that leave out steps (health_work.c). A metric that holds two workloads against each other a launch of either
+// may lack.
 static void cell_hold_lacking(const struct workload_facts *facts, struct cell *cell)
 {
     enum { LACKING_MIN = 2 };
     enum metric_id of = workload_facts_quantity(facts, cell->metric);
     int lacking[PLAN_SIDES] = {0};
+    if (cell->verdict != CELL_PASS)
+        return;
     for (int i = 0; i < facts->main_count; i++) {
         const struct measure_pair *pair = &facts->main[i];
         for (int side = 0; side < PLAN_SIDES && isnan(pair->log_ratio[cell->metric]); side++) {
-            double own = pair->sides[side].value[of], others = pair->sides[!side].value[of];
-            lacking[side] += !isnan(others) && (isnan(own) || (own == 0 && others > 0));
+            const struct measure_launch *own = &pair->sides[side], *other = &pair->sides[!side];
+            lacking[side] += !isnan(other->value[cell->metric]) &&
+                             (isnan(own->value[cell->metric]) || (own->value[of] == 0 && other->value[of] > 0));
         }
     }
     int a = lacking[0], b = lacking[1];
-    bool more = (b >= LACKING_MIN && !a) || (b > a && binomial_tail(b, a + b, 0.5) < HEALTH_ALPHA);
-    if (cell->verdict != CELL_PASS || !more)
+    if (!(b >= LACKING_MIN && !a) && !(b > a && binomial_tail(b, a + b, 0.5) < HEALTH_ALPHA))
         return;
     char *reason = cell->reason;
     cell->verdict = CELL_INCONCLUSIVE;

@@ -337,6 +337,20 @@ TEST(memory_that_compiling_saves)
     }
 }
 
+// What it saves is as unknown there as where its compiled launches tell of none.
+TEST(eager_launches_of_the_candidate_that_tell_of_no_memory_do_not_pass)
+{
+    open_calibrated(COMPILED, SAVING_ALONE);
+    world_pairs(&world, 14, (struct world_pair){.workload = 1, .steps = 40});
+    world_pairs(&world, 14, (struct world_pair){.workload = 2, .steps = 40});
+    world_sql(&world, "UPDATE launch SET peak_gpu_memory_bytes = 4000000000");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    world_sql(&world, "UPDATE launch SET peak_gpu_memory_bytes = NULL WHERE side = 1 AND pair_id IN (3, 7)"); // both of 'eager'
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, SAVED_REASON), "in 2 of 14 pairs the candidate alone does not tell of it, the baseline alone in 0");
+    world_close(&world);
+}
+
 TEST(memory_saved_is_observed_unless_it_is_named)
 {
     open_calibrated(COMPILED, "gate: {parity: {rule: off}, metrics: {step_time: {margin: 2%}}}");
