@@ -128,19 +128,24 @@ static void run_facts_find_lacking(struct run_facts *run)
     }
 }
 
+bool run_facts_scales(const struct run_facts *run, uint64_t ranks)
+{
+    for (int i = 0; i < run->workload_count; i++) {
+        const struct workload_facts *facts = &run->workloads[i].facts;
+        if (facts->against[METRIC_SCALING_EFFICIENCY] && facts->plan->ranks == ranks)
+            return true;
+    }
+    return false;
+}
+
 // A floor that a policy gives and nothing here can be held against: nobody may take a pass for one of it.
 static void run_facts_find_floors(struct run_facts *run)
 {
     const struct plan_metric *metric = &run->gate.metrics[METRIC_SCALING_EFFICIENCY];
     bool judged = metric->present && !metric->observe && metric->floors_given && !run->aa;
     for (int i = 0; judged && i < metric->floor_count; i++) {
-        bool found = false;
         char least[32];
-        for (int k = 0; k < run->workload_count; k++) {
-            const struct workload_facts *facts = &run->workloads[k].facts;
-            found = found || (facts->against[METRIC_SCALING_EFFICIENCY] && facts->plan->ranks == metric->floors[i].ranks);
-        }
-        if (!found)
+        if (!run_facts_scales(run, metric->floors[i].ranks))
             findings_add(&run->findings, NULL, "floor", -1, FINDING_INCONCLUSIVE,
                          "scaling_efficiency has a floor of %s with %llu ranks, and no workload of this run has so many and another one "
                          "like it with 1 rank", phrase_floor(least, sizeof least, metric->floors[i].least),

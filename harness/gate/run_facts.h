@@ -35,6 +35,8 @@ int run_facts_load(struct store *store, const struct plan_gate *policy, enum fac
                    struct run_facts *ret_run, struct error *err);
 // Health and cells of all workloads, with findings.
 void run_facts_judge(struct store *store, struct run_facts *run);
+// Has a workload so many ranks, and is there one like it with 1 rank to hold it against?
+bool run_facts_scales(const struct run_facts *run, uint64_t ranks);
 void run_facts_clear(struct run_facts *run);
 
 #endif

@@ -286,16 +286,10 @@ static void summary_add_floors(const struct run_facts *run, struct strbuf *text)
 {
     const struct plan_metric *metric = &run->gate.metrics[METRIC_SCALING_EFFICIENCY];
     char least[32];
-    for (int i = 0; i < metric->floor_count && !run->aa; i++) {
-        bool held = false;
-        for (int k = 0; k < run->workload_count; k++) {
-            const struct plan_workload *workload = run->workloads[k].facts.plan;
-            held = held || (workload && workload->ranks == metric->floors[i].ranks);
-        }
-        if (held)
+    for (int i = 0; i < metric->floor_count && !run->aa; i++)
+        if (run_facts_scales(run, metric->floors[i].ranks))
             strbuf_add(text, " (floor with %llu ranks: %s)", (unsigned long long)metric->floors[i].ranks,
                        phrase_floor(least, sizeof least, metric->floors[i].least));
-    }
 }
 
 static char *summary_margins(const struct run_facts *run)
