@@ -109,6 +109,7 @@ static enum cell_verdict floor_decide(const struct cell_context *context, struct
         return CELL_PASS;
     }
     if (candidate->state == LOOKS_WITHDRAWN) {
+        cell->pairs_needed = -1; // no number of pairs settles a contradiction
         strbuf_add(text, "the first %d pairs were above the floor of %s, and the later ones contradict them", candidate->passed, least);
     } else if (candidate->state == LOOKS_MIXED) {
         strbuf_add(text, "the typical launch is above the floor of %s, but the mean need not be", least);
