@@ -12,7 +12,7 @@
 #include "common/error.h"
 #include "harness/plan/plan.h"
 
-enum { CERTIFICATE_TEXT = 256 }; // room for the longest name of a workload that a plan takes
+enum { CERTIFICATE_TEXT = PLAN_NAME_BYTES_MAX + 1 }; // the longest: the name of a workload
 
 // Columns of table control (contracts/schema.sql says what they mean).
 struct certificate {

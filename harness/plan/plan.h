@@ -34,6 +34,7 @@ enum plan_engine { // of container images; AUTO: the first that has the image, e
     PLAN_ENGINE_AUTO, PLAN_ENGINE_PODMAN, PLAN_ENGINE_DOCKER, PLAN_ENGINE_APPTAINER, PLAN_ENGINE_COUNT
 };
 enum { PLAN_LOOKS_MAX = 16, PLAN_SIDES = 2, PLAN_FLOORS_MAX = 8 };
+enum { PLAN_NAME_BYTES_MAX = 200 }; // of a workload: it stands in every line about it
 
 struct plan_env {
     char *name, *value;

@@ -12,8 +12,6 @@
 #include "common/units.h"
 #include "harness/plan/plan_internal.h"
 
-enum { CHECK_NAME_BYTES_MAX = 200 }; // it stands in every line about it
-
 struct check {
     const struct plan *plan;
     struct yaml_file *file; // NULL: no positions
@@ -270,9 +268,9 @@ static int check_workload(const struct check *check, int i)
         if (strcmp(check->plan->workloads[k].name, workload->name) == 0)
             return check_fail(check, check_at(i, "name"), "two workloads are named '%s'",
                               workload->name);
-    if (strlen(workload->name) > CHECK_NAME_BYTES_MAX)
+    if (strlen(workload->name) > PLAN_NAME_BYTES_MAX)
         return check_fail(check, check_at(i, "name"), "the name of a workload has more than %d bytes",
-                          CHECK_NAME_BYTES_MAX);
+                          PLAN_NAME_BYTES_MAX);
     if (workload->model && workload->command)
         return check_fail(check, check_at(i, "command?"),
                           "workload '%s' has both 'model' and 'command'; one of them",
