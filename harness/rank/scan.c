@@ -245,7 +245,10 @@ static char *scan_reason(const char *path)
         return xasprintf("'%s' cannot be read: %s", path, strerror(errno));
     text[strcspn(text, "\n")] = 0;
     string_make_plain(text, strlen(text));
-    return text;
+    if (*text)
+        return text;
+    free(text);
+    return xstrdup("it was not recorded, and the reason could not be written: the disk may have been full"); // it had room for the name only
 }
 
 static int scan_run(const char *dir, const char *run, struct scan *scan, struct error *err)

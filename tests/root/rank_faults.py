@@ -189,6 +189,9 @@ def case_cannot_record(folder):
         file.write("the disk \033[31mis full\n")
     code, document, _ = rig.merge(run, os.path.join(folder, "run.db"))
     assert code == 3 and document["missing"] == [{"rank": 1, "why": "the disk ?[31mis full"}], document
+    os.truncate(os.path.join(run, "0-1.why"), 0)
+    code, document, _ = rig.merge(run, os.path.join(folder, "empty.db"))
+    assert code == 3 and [one["rank"] for one in document["missing"]] == [1] and "the disk may have been full" in document["missing"][0]["why"], document
 
 
 def case_merge_refuses(folder):
