@@ -231,13 +231,15 @@ static int mpi_go(const struct team *team, const struct mpi_values *values, cons
 
 // --- the program ----------------------------------------------------------------------------------
 
-// A launcher that MPI cannot speak to starts many programs that are each alone, and each would write what it sees.
+// A launcher that MPI cannot speak to starts many programs that are each alone, and each would write what it sees. A batch script of Slurm, or a
+// pod of many, that starts one looks the same.
 static int mpi_check_team(const struct team *team, const struct launcher_rank *launcher, struct error *err)
 {
     if (team->count > 1 || !launcher->launcher || launcher->ranks <= 1)
         return 0;
     return error_set(err, -EINVAL, "%s started %d processes, and this MPI knows of one: start them with the mpirun of this MPI, or with "
-                     "srun --mpi=pmix where Slurm and MPI have PMIx", launcher->launcher, (int)launcher->ranks);
+                     "srun --mpi=pmix where Slurm and MPI have PMIx; one that is to do it alone: mpirun -n 1", launcher->launcher,
+                     (int)launcher->ranks);
 }
 
 static int mpi_man(const char *directory)

@@ -611,7 +611,7 @@ def case_mpi_reduce(folder):
     assert code == 0 and "  upgate-mpi-reduce DIR" in stdout, (code, stdout, stderr)
     assert rig.run(rig.MPI_REDUCE, "--version").stdout == rig.run(rig.UPGATE, "--version").stdout
     done = rig.run(rig.MPI_REDUCE, near, env=rig.environment(SLURM_PROCID=1, SLURM_NTASKS=4)) # each alone: MPI knows nothing of the others
-    assert done.returncode == 2 and "Slurm started 4 processes, and this MPI knows of one" in done.stderr, done
+    assert done.returncode == 2 and "Slurm started 4 processes, and this MPI knows of one" in done.stderr and "mpirun -n 1" in done.stderr, done
 
 
 def case_full_disk_of_the_merge(folder):
