@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/containers/vector.h"
+#include "common/containers/intern.h"
 #include "common/directory.h"
 #include "common/log.h"
 #include "common/strings.h"
@@ -98,33 +98,25 @@ static int reduced_find_all(const struct merge_reduced_opts *opts, struct merge_
 
 // --- where it goes --------------------------------------------------------------------------------
 
-static void reduced_put_boot(const char ***boots, size_t *count, const char *boot)
-{
-    for (size_t i = 0; i < *count; i++)
-        if (strcmp((*boots)[i], boot) == 0)
-            return;
-    vector_push(*boots, *count, boot);
-}
-
 // Of all that was given: how many nodes, and the lowest rank.
 static size_t reduced_count_nodes(const struct merge_reduced *work, int32_t *ret_first)
 {
-    const char **boots = NULL;
-    size_t count = 0;
+    struct intern *boots = intern_new();
     *ret_first = INT32_MAX;
     for (size_t i = 0; i < work->given_count; i++) {
         const struct reduced_given *given = &work->given[i];
         for (size_t k = 0; k < given->shards.chosen_count; k++) {
             const struct identity *who = &given->shards.chosen[k]->who;
-            reduced_put_boot(&boots, &count, who->boot);
+            intern_text(boots, who->boot);
             *ret_first = who->launcher.rank < *ret_first ? who->launcher.rank : *ret_first;
         }
         for (size_t k = 0; k < given->reduced.node_count; k++)
-            reduced_put_boot(&boots, &count, given->reduced.nodes[k].boot);
+            intern_text(boots, given->reduced.nodes[k].boot);
         if (given->reduced.member_count && given->reduced.members[0].rank < *ret_first)
             *ret_first = given->reduced.members[0].rank;
     }
-    free(boots);
+    size_t count = intern_count(boots);
+    intern_free(boots);
     return count;
 }
 
