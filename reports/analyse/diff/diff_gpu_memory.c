@@ -13,6 +13,7 @@
 #include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "contracts/spool.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/names/names.h"
 
@@ -22,7 +23,7 @@ enum {
     GPU_LIVE_MAX = 1 << 14,   // at the peak, the largest; a caching allocator has hundreds
     GPU_NAME_MAX = 256
 };
-enum { GPU_ALLOCATES = 1, GPU_BACKWARD = 2 }; // gpu_memory.operation; python_mark.kind
+enum { GPU_ALLOCATES = 1 }; // gpu_memory.operation
 
 struct gpu_alloc {
     int64_t at_ns, process, correlation;
@@ -207,7 +208,7 @@ static int gpu_caller(struct gpu_job *job, const struct gpu_alloc *alloc, const 
     *ret = alloc->call;
     if (rc > 0) {
         const char *module = (const char *)sqlite3_column_text(stmt, 1);
-        bool backward = sqlite3_column_int64(stmt, 0) == GPU_BACKWARD;
+        bool backward = sqlite3_column_int64(stmt, 0) == UG_MARK_BACKWARD;
         names_place(module ? module : "", place, sizeof place);
         *ret = *place ? arena_print(arena, "%s%s", backward ? "backward of " : "", place) : arena_print(arena, "%s outside of modules", alloc->call);
         sqlite3_reset(stmt);
