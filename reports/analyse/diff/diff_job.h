@@ -84,6 +84,13 @@ struct diff_prior { // what all contributions of a store say about the spread of
 
 struct diff_launches; // diff_launches.c
 
+// What a job explains. Of the last two intervals tell nothing, and nothing is summed by place.
+enum diff_subject {
+    DIFF_SUBJECT_STEPS,
+    DIFF_SUBJECT_ONCE, // what a launch has once: one window of each
+    DIFF_SUBJECT_SLOW  // slow steps: a few windows of each
+};
+
 struct diff_job {
     struct store *store;
     struct diff *diff;
@@ -99,8 +106,7 @@ struct diff_job {
     struct diff_parallel parallel[2];
     double foreign[2]; // share of the traced time that other programs took, and that is left out
     bool has_gpu;
-    bool single; // one window a launch: intervals tell nothing, and nothing is summed by place
-    bool rare;   // single: of the windows a few, of slow steps
+    enum diff_subject subject;
     const char **place_names[2]; // of nodes, made when they are asked for
     const bool *trunk[2];        // the same: see diff_trunk
     struct diff_units units;

@@ -174,7 +174,7 @@ static void once_begin(const struct diff_job *job, const struct diff_untraced *o
     ret->untraced = *of;
     ret->units = (struct diff_units){0};
     ret->note_count = 0;
-    ret->single = true;
+    ret->subject = DIFF_SUBJECT_ONCE;
     memset(ret->parallel, 0, sizeof ret->parallel);
 }
 

@@ -492,7 +492,7 @@ static void slow_begin(const struct diff_job *job, struct slow *slow)
     slow->job.units = (struct diff_units){.scale = {job->units.scale[0], job->units.scale[1]}};
     slow->job.untraced.ratio_count = 0;
     slow->job.note_count = 0;
-    slow->job.single = slow->job.rare = true;
+    slow->job.subject = DIFF_SUBJECT_SLOW;
     memset(slow->job.parallel, 0, sizeof slow->job.parallel);
 }
 

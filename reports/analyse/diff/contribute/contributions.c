@@ -370,12 +370,11 @@ void diff_contribute(struct diff_job *job)
         contributions_estimate(&all, all.count - 1, all.count);
         contributions_judge(&all);
     }
-    if (!job->single) {
+    if (job->subject != DIFF_SUBJECT_ONCE)
         contributions_code(&all);
+    if (job->subject == DIFF_SUBJECT_STEPS) {
         contributions_judge(&all);
         contributions_places(&all);
-    } else if (job->rare) {
-        contributions_code(&all);
     }
     contributions_drop_empty(&all);
     contributions_order(&all);

@@ -200,6 +200,7 @@ static bool code_tell(struct code *code, struct code_set *set, int side, bool re
 {
     struct contributions *all = code->all;
     struct contributions_whole whole = {0};
+    const bool slow = all->job->subject == DIFF_SUBJECT_SLOW;
     double line = contributions_floor_ns(all->job), busy, held, net = 0, gross = 0;
     size_t kinds, most;
     double cost = cost_of_items(code, set, &kinds, &most, &held);
@@ -211,15 +212,15 @@ static bool code_tell(struct code *code, struct code_set *set, int side, bool re
         return false;
     set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
-    if (all->job->rare && !whole.estimate.agrees)
+    if (slow && !whole.estimate.agrees)
         return false;
-    if (!all->job->rare && !contributions_told(all->job, &whole.estimate, whole.half, busy)) {
+    if (!slow && !contributions_told(all->job, &whole.estimate, whole.half, busy)) {
         double certain = set_executes_more(all, set);
         if (certain < line || !contributions_told(all->job, &whole.estimate, fabs(whole.estimate.delta) - certain, busy))
             return false;
         whole.nearest = copysign(certain, whole.estimate.delta);
     }
-    if (!all->job->rare && set_behind(code, set, side))
+    if (!slow && set_behind(code, set, side))
         set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
     whole.label = label ? label : run_label(code, set, side);
@@ -431,7 +432,7 @@ void contributions_code(struct contributions *all)
             code.item_of[all->members[all->items[i].first + k]] = (uint32_t)i;
     code_parts_make(&code);
     code_functions(&code);
-    if (!all->job->rare) { // there each operation of a side without slow steps is one that the other has more often
+    if (all->job->subject != DIFF_SUBJECT_SLOW) { // there each operation of a side without slow steps is one that the other has more often
         code_backward(&code, 0);
         code_backward(&code, 1);
         code_runs(&code);

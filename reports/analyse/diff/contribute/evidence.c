@@ -326,7 +326,7 @@ void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
 {
     struct evidence evidence = {job, contribution, groups};
     evidence_times(&evidence);
-    if (contribution->few && !job->single) // there the launches' own values tell
+    if (contribution->few && job->subject == DIFF_SUBJECT_STEPS) // there the launches' own values tell
         evidence_add(&evidence, arena_print(job->arena, "too few traced launches to tell: %u of each side",
                                             job->units.pairs));
     if (!contribution->named && contribution->rank > 20)
