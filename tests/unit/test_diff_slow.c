@@ -116,6 +116,11 @@ static void end(void)
     store_close(store);
 }
 
+static struct extra runs(const char *name, const char *place, int64_t ns)
+{
+    return (struct extra){.name = name, .place = place, .kind = COST_FUNCTION, .class = COST_HOST_RUN, .ns = ns};
+}
+
 static struct extra nothing(int side, int pair, int step)
 {
     (void)side, (void)pair, (void)step;
@@ -125,35 +130,36 @@ static struct extra nothing(int side, int pair, int step)
 static struct extra checkpoint(int side, int pair, int step)
 {
     (void)pair;
-    return (struct extra){"save_state", "checkpoint", COST_FUNCTION, COST_HOST_RUN, side && step % 20 == 19 ? 90 * MS : 0, NULL, NULL};
+    return runs("save_state", "checkpoint", side && step % 20 == 19 ? 90 * MS : 0);
 }
 
 static struct extra validation(int side, int pair, int step) // in what both sides call
 {
-    struct extra extra = checkpoint(side, pair, step);
-    if (!side && pair == 0 && step == 50)
-        return (struct extra){"log", "checkpoint", COST_FUNCTION, COST_HOST_RUN, MS / 100, "on_step_end", NULL};
-    return (struct extra){"sgemm", "checkpoint", COST_FUNCTION, COST_HOST_RUN, extra.ns, "on_step_end", "validate"};
+    bool logs = !side && pair == 0 && step == 50;
+    struct extra extra = logs ? runs("log", "checkpoint", MS / 100) : runs("sgemm", "checkpoint", checkpoint(side, pair, step).ns);
+    extra.caller = "on_step_end";
+    extra.python = logs ? NULL : "validate";
+    return extra;
 }
 
 static struct extra checkpoint_beside_an_outage(int side, int pair, int step) // a launch of the baseline stood still
 {
     struct extra save = checkpoint(side, pair, step);
-    return save.ns ? save : (struct extra){"reconnect", "forward", COST_FUNCTION, COST_HOST_RUN, !side && pair == 1 && step == 100 ? 1500 * MS : 0, NULL, NULL};
+    return save.ns ? save : runs("reconnect", "forward", !side && pair == 1 && step == 100 ? 1500 * MS : 0);
 }
 
 static struct extra checkpoint_beside_outages(int side, int pair, int step) // one on either side; the candidate's takes next to nothing more
 {
     if (step % 20 == 19)
-        return (struct extra){"save_state", "checkpoint", COST_FUNCTION, COST_HOST_RUN, 90 * MS + (side ? MS / 10 : 0), NULL, NULL};
-    return (struct extra){"reconnect", "forward", COST_FUNCTION, COST_HOST_RUN, pair == 1 + side && step == 100 ? 1500 * MS : 0, NULL, NULL};
+        return runs("save_state", "checkpoint", 90 * MS + (side ? MS / 10 : 0));
+    return runs("reconnect", "forward", pair == 1 + side && step == 100 ? 1500 * MS : 0);
 }
 
 static struct extra checkpoint_beside_a_long_outage(int side, int pair, int step) // of the candidate; and a shorter one of the baseline
 {
     struct extra save = checkpoint(side, pair, step);
     int64_t outage_ms = step != 100 ? 0 : side && pair == 2 ? 20000 : !side && pair == 1 ? 1000 : 0;
-    return save.ns ? save : (struct extra){"reconnect", "forward", COST_FUNCTION, COST_HOST_RUN, outage_ms * MS, NULL, NULL};
+    return save.ns ? save : runs("reconnect", "forward", outage_ms * MS);
 }
 
 static struct extra checkpoint_of_a(int side, int pair, int step)
@@ -164,7 +170,7 @@ static struct extra checkpoint_of_a(int side, int pair, int step)
 static struct extra collection(int side, int pair, int step)
 {
     (void)side, (void)pair;
-    return (struct extra){"garbage collection", "forward", COST_FUNCTION, COST_HOST_RUN, step % 50 == 40 ? 60 * MS : 0, NULL, NULL};
+    return runs("garbage collection", "forward", step % 50 == 40 ? 60 * MS : 0);
 }
 
 static struct extra collection_and_checkpoint(int side, int pair, int step)
@@ -181,18 +187,18 @@ static struct extra checkpoint_for_a_collection(int side, int pair, int step)
 static struct extra unseen(int side, int pair, int step)
 {
     struct extra extra = checkpoint(side, pair, step);
-    return (struct extra){"unknown", "forward", COST_GAP, COST_IDLE, extra.ns, NULL, NULL};
+    return (struct extra){.name = "unknown", .place = "forward", .kind = COST_GAP, .class = COST_IDLE, .ns = extra.ns};
 }
 
 static struct extra once(int side, int pair, int step)
 {
-    return (struct extra){"save_state", "checkpoint", COST_FUNCTION, COST_HOST_RUN, side && pair == 2 && step == 100 ? 90 * MS : 0, NULL, NULL};
+    return runs("save_state", "checkpoint", side && pair == 2 && step == 100 ? 90 * MS : 0);
 }
 
 static struct extra retry(int side, int pair, int step) // too short for a slow step
 {
     (void)pair;
-    return (struct extra){"retry_lookup", "forward", COST_FUNCTION, COST_HOST_RUN, side && step % 60 == 30 ? 6 * MS : 0, NULL, NULL};
+    return runs("retry_lookup", "forward", side && step % 60 == 30 ? 6 * MS : 0);
 }
 
 static void check_checkpoint(void)
