@@ -355,6 +355,7 @@ TEST(one_slow_step_of_one_launch_is_chance)
     run("step", 1, 1, checkpoint);
     CHECK_INT(told->part_count, 0);
     CHECK_CONTAINS(told->why_not, "one traced launch a side");
+    CHECK(!told->overlaps);
     end();
 }
 

@@ -280,8 +280,9 @@ static bool slow_sum(struct slow *slow, double sign)
     told->b_ns = sums[1];
     told->launch_count = slow->pair_count < SLOW_LAUNCHES_TOLD ? slow->pair_count : SLOW_LAUNCHES_TOLD;
     double delta = sums[1] - sums[0];
-    told->overlaps = !diff_launches_apart(told->launch_ns, slow->pair_count, delta, false);
-    return slow->pair_count > 1 && (told->overlaps ? delta * sign > 0 : delta * sign >= 0);
+    bool apart = diff_launches_apart(told->launch_ns, slow->pair_count, delta, false);
+    told->overlaps = slow->pair_count > 1 && !apart; // one launch a side has nothing to overlap with
+    return told->overlaps ? delta * sign > 0 : apart && delta * sign >= 0;
 }
 
 // --- parts of it ----------------------------------------------------------------------------------
