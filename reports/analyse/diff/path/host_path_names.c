@@ -106,18 +106,13 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
 
 // Of a function without a name: what it is inside of; else where it begins, if that is the same on both sides; else nothing tells it
 // from the others of its library.
-static const char *host_nameless(struct host_path *path, const struct trace_stack *stack, const char *module)
+static const char *host_nameless(struct host_path *path, uint32_t stack)
 {
-    const struct trace_frame *leaf = host_frame_at(path->host, stack, 0);
-    struct names_inside inside = {.module = module};
-    char text[NAMES_LENGTH_MAX] = "", name[NAMES_LENGTH_MAX];
-    for (uint32_t i = 1; i < stack->count; i++) {
-        const struct trace_frame *frame = host_frame_at(path->host, stack, i);
-        if (!names_inside_next(&inside, frame->name, frame->module))
-            break;
-    }
-    if (names_inside_text(&inside, text, sizeof text - sizeof "[inside ]"))
-        snprintf(name, sizeof name, "[inside %.*s]", NAMES_INSIDE_MAX, text);
+    const struct trace_frame *leaf = host_frame_at(path->host, &path->host->stacks[stack], 0);
+    const char *inside = trace_inside(path->host, stack, 0);
+    char name[NAMES_LENGTH_MAX];
+    if (inside)
+        snprintf(name, sizeof name, "[inside %s]", inside);
     else if (leaf->starts)
         snprintf(name, sizeof name, "[function %s]", strrchr(leaf->name, '+') + 1);
     else
@@ -125,8 +120,9 @@ static const char *host_nameless(struct host_path *path, const struct trace_stac
     return cost_tree_text(path->tree, name);
 }
 
-static uint32_t host_leaf_user(struct host_path *path, const struct trace_stack *stack)
+static uint32_t host_leaf_user(struct host_path *path, uint32_t number)
 {
+    const struct trace_stack *stack = &path->host->stacks[number];
     if (!stack->count)
         return host_leaf_named(path, COST_FUNCTION, "[unknown]", "[unknown]");
     const struct trace_frame *frame = host_frame_at(path->host, stack, 0);
@@ -138,7 +134,7 @@ static uint32_t host_leaf_user(struct host_path *path, const struct trace_stack 
     if (!strcmp(module, "[anon]") || !strcmp(module, "[jit]"))
         leaf = host_leaf_named(path, COST_FUNCTION, "[unknown]", "[jit]");
     else if (names_is_nameless(name))
-        leaf = host_leaf_named(path, COST_FUNCTION, host_nameless(path, stack, module), module);
+        leaf = host_leaf_named(path, COST_FUNCTION, host_nameless(path, number), module);
     else
         leaf = host_leaf_named(path, COST_FUNCTION, name, module);
     if (spins)
@@ -166,7 +162,7 @@ uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t u
     if (leaf != HOST_NONE)
         return leaf;
     leaf = kernel && host->stacks[kernel].count ? host_leaf_kernel(path, &host->stacks[kernel])
-                                                : host_leaf_user(path, &host->stacks[user]);
+                                                : host_leaf_user(path, user);
     *map_put(&path->leaf_of_stack, key) = leaf;
     return leaf;
 }
