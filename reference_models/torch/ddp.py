@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddp: the transformer trained on several ranks of one machine with DistributedDataParallel.
 
-Each rank reads its own part of the text; gradients are averaged. --mode infer answers the same requests on
-every rank, without communication.
+Each rank reads its own part of the text; gradients are averaged. With --mode infer each rank answers
+requests of its own, without communication.
 """
 import sys
 
