@@ -16,6 +16,7 @@ import common
 import dlrm
 import numpy
 import torch
+from dlrm_data import Zipf
 from torch import nn
 from torch.nn import functional
 
@@ -38,7 +39,7 @@ class Stream:
     def __init__(self, args, size):
         self._args, self._size, self._next = args, size, 0
         self._draw = common.Draw(args.seed, "dlrm-cached/" + args.mode)
-        self._zipf = [dlrm.Zipf(window) for window in size["tables"]]
+        self._zipf = [Zipf(window) for window in size["tables"]]
 
     def draw(self):
         draw, size, at = self._draw, self._size, self._next

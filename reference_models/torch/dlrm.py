@@ -13,7 +13,7 @@ import sys
 import cli  # before torch: it sets the thread counts
 import common
 import torch
-from dlrm_data import DENSE_FEATURES, SIZES, Zipf, batches  # noqa: F401  others take Zipf from here
+from dlrm_data import DENSE_FEATURES, SIZES, batches
 from torch import nn
 from torch.nn import functional
 
