@@ -209,8 +209,23 @@ class Native:
     def _path(self, *names):
         return os.path.join(self._directory, *names)
 
+    @contextlib.contextmanager
+    def _told(self):
+        """A full disk, or what else the system refuses, ends the process in words. Not with 77: the side has the variant, and a launch of it failed."""
+        try:
+            yield
+        except OSError as error:
+            sys.exit("%s: failed to prepare the launch in '%s': %s; UPGATE_STATE_DIR says where that is" % (
+                PROGRAM, os.path.dirname(self._directory), error))
+
     def compile(self, compile_package, scores):
         """compile_package(path) makes the package; scores: the eager model's of the first request."""
+        with self._told():
+            self._compile(compile_package)
+        self._scores = scores
+        self._end_workers()
+
+    def _compile(self, compile_package):
         from torch._inductor import config
         os.mkdir(self._path("tmp"))
         os.environ.update(TORCHINDUCTOR_CACHE_DIR=self._path("inductor"), TRITON_CACHE_DIR=self._path("triton"), TMPDIR=self._path("tmp"))
@@ -222,8 +237,6 @@ class Native:
         begin = time.perf_counter_ns()
         compile_package(self._path("model.pt2"))
         self._compile_ns = time.perf_counter_ns() - begin
-        self._scores = scores
-        self._end_workers()
 
     def _end_workers(self):
         """Those that compile beside this process: the program would have them as children. And what the package was made from goes."""
@@ -264,9 +277,10 @@ class Native:
 
     def serve(self, work, line):
         """Becomes the program. line: what is known of the JSON line for stdout, to which it adds the times. Does not return."""
-        self._write(work)
-        with open(self._path("result.json"), "w", encoding="utf-8") as file:
-            file.write(json.dumps(line)[:-1])
+        with self._told():
+            self._write(work)
+            with open(self._path("result.json"), "w", encoding="utf-8") as file:
+                file.write(json.dumps(line)[:-1])
         sys.stdout.flush()
         sys.stderr.flush()
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and so by what it becomes

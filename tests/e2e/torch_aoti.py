@@ -88,6 +88,21 @@ except SystemExit as end:
     print("what is seen is known")
 '''
 
+# A disk that fills while the launch is prepared.
+FULL = '''
+import aoti_native
+def fill(_):
+    with open("/dev/full", "wb", buffering=0) as file:
+        file.write(b"x")
+native = aoti_native.Native.__new__(aoti_native.Native)
+native._directory, native._compile, native._write = "/state/aoti/launches/one", fill, fill
+try:
+    native.compile(None, None)
+except SystemExit as end:
+    print(end)
+native.serve(None, {})
+'''
+
 PLANTS = '''
 import sys, cli
 cli.arguments("transformer", ["--mode", "infer", "--variant", "aotinductor-native", "--plant", sys.argv[1]])
@@ -165,6 +180,9 @@ def check_refusals(directory):
         check(code == status and (not status or err.count("\n") == 1 and "only serveskew" in err), "--plant %s: %s, %s" % (plant, code, err))
     status, out, err = end(start(directory, SEEN))
     check(status == 0 and out == ["what is seen is known"], "what a client sees of the scores: %s" % err[-1500:])
+    status, out, err = end(start(directory, FULL))
+    told = [line for line in out + err.splitlines() if "launch in '/state/aoti/launches': [Errno 28]" in line and "UPGATE_STATE_DIR" in line]
+    check(status == 1 and len(told) == 2 and len(out) == 1 and err.count("\n") == 1, "a full disk: %s, %s, %s" % (status, out, err[-1500:]))
     status, out, err = end(start(directory, LACKS))
     check(status == 0 and out == ["lacks are said"], "what a side may lack: %s" % err[-1500:])
 
