@@ -19,7 +19,9 @@ TOP_MORE = 2  # places behind the first ones that still are among the first: wit
 
 # section -> what it is of, for the page, and the member of the document that has it
 SECTIONS = {"step": ("Each step", None), "slow_steps": ("Rare slow steps", "slow_steps"), "p99": ("The slowest requests", "slow_steps"),
-            "cpu_time": ("CPU time", "cpu_time"), "memory": ("Peak memory", "memory"), "first_step": ("The first step", "first_step")}
+            "cpu_time": ("CPU time", "cpu_time"), "memory": ("Peak memory", "memory"), "gpu_memory": ("Peak GPU memory", "gpu_memory"),
+            "first_step": ("The first step", "first_step")}
+OF_BYTES = ("memory", "gpu_memory")
 
 
 # ---- what is told --------------------------------------------------------------------------------
@@ -31,6 +33,12 @@ def _touched(touch):
             "where": " ".join(filter(None, places)), "delta_ns": touch["delta_bytes"], "evidence": []}
 
 
+def _part(part):
+    """A part of the GPU's memory, as a contribution: tensors, reserve, direct, allocator."""
+    return {"kind": part["kind"], "label": part["title"], "name_a": part["name_a"], "name_b": part["name_b"], "where": part["name"] or "",
+            "delta_ns": part["delta_bytes"], "evidence": []}
+
+
 def told(section, workload):
     """The contributions that a section names, largest first."""
     member = SECTIONS[section][1]
@@ -38,6 +46,8 @@ def told(section, workload):
         return [one for one in workload["contributions"] if one["named"]]
     if member == "memory":
         return [_touched(touch) for touch in (workload.get(member) or {}).get("touched", []) if touch["told"]]
+    if member == "gpu_memory":
+        return [_part(part) for part in (workload.get(member) or {}).get("parts", []) if part["told"]]
     return (workload.get(member) or {}).get("contributions", [])
 
 
@@ -49,7 +59,7 @@ def change(section, workload):
         return workload["delta_ns"] / workload["step_a_ns"] if workload["step_a_ns"] else None
     if not part:
         return None
-    a, b = (part["peak_bytes"][side] for side in "ab") if section == "memory" else (part["a_ns"], part["b_ns"])
+    a, b = (part["peak_bytes"][side] for side in "ab") if section in OF_BYTES else (part["a_ns"], part["b_ns"])
     of = workload["step_a_ns"] if section in ("slow_steps", "p99") else a
     return (b - a) / of if of and a is not None and b is not None else None
 
@@ -66,7 +76,7 @@ def short(label, most=48):
 
 
 def _line(section, workload, one):
-    if section == "memory":
+    if section in OF_BYTES:
         return "%s (%+.1f MiB)" % (short(one["label"]), one["delta_ns"] / (1 << 20))
     of = workload["step_a_ns"] or 0
     return "%s %s%s" % (one["kind"], short(one["label"]), " (%+.1f %%)" % (100 * one["delta_ns"] / of) if of else "")

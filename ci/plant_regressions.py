@@ -40,6 +40,7 @@ SKIPPED = "skipped"
 
 # Beside the steps' own. Memory is explained only where it is gated; the others are, so that the store says whether they fail. Margins are the metrics' own (contracts/metrics.h).
 METRICS = {"p99": {"latency_p50": "5%", "latency_p99": "5%"}, "cpu_time": {"cpu_time": "2%"}, "memory": {"peak_memory": "1%"},
+           "gpu_memory": {"peak_gpu_memory": "1%"},
            "first_step": {"first_step_time": "10%"}}
 
 
@@ -324,6 +325,7 @@ SECTION_TEXTS = {
            "beyond typical ones: of the mean request, or of one where only the 99th percentile tells it.",
     "cpu_time": "CPU time that no step waits for: the part `cpu_time` must name the thread and the function. `measured` is the CPU time of a launch.",
     "memory": "Memory that is kept, loaded twice or wasted: the part `memory` must name the code that touched it first, with its file. `measured` is the peak.",
+    "gpu_memory": "What PyTorch's allocator reserves on a GPU: the part `gpu_memory` must say whether tensors hold it, or what is kept around them. `measured` is the peak.",
     "first_step": "What the first step alone does: the part `first_step` must name it. `measured` is the untraced first step."}
 
 ROWS = """| plant | what it does | planted | measured | runs | first | in the first three | named first, last run |
