@@ -85,7 +85,7 @@ enum ug_rank_source { UG_RANK_CLAIM_ORDER = 0, UG_RANK_ENVIRONMENT = 1 };
 enum ug_request_bit {
     UG_REQUEST_FINGERPRINT = 1, /* answered by a byte record UG_BYTES_FINGERPRINT */
     UG_REQUEST_GPU_MEMORY = 2, /* answered by NOTEs where there is a GPU: "peak_gpu_memory_bytes", what is reserved, and
-                                  "peak_gpu_allocated_bytes", what tensors held */
+                                  "peak_gpu_tensor_bytes", what tensors held */
 };
 
 struct ug_step_record {

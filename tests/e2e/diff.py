@@ -323,7 +323,7 @@ def test_memory_of_the_gpu_that_failed():
                (400 * MIB, 500 * MIB))
     for launch, side in db.execute("SELECT l.id, l.side FROM launch l JOIN pair p ON p.id = l.pair_id WHERE p.phase = 'traced'").fetchall():
         db.execute("UPDATE launch SET peak_gpu_memory_bytes = ? WHERE id = ?", ((500 if side else 400) * MIB, launch))
-        for name, size in (("peak_gpu_memory_bytes", 500 if side else 400), ("peak_gpu_allocated_bytes", 383 if side else 380)):
+        for name, size in (("peak_gpu_memory_bytes", 500 if side else 400), ("peak_gpu_tensor_bytes", 383 if side else 380)):
             db.execute("INSERT INTO launch_value VALUES (?, 0, ?, ?)", (launch, name, size * MIB))
     db.commit()
     db.close()

@@ -102,6 +102,10 @@ static void report_fingerprint(void)
     Py_XDECREF(module);
 }
 
+#define NOTE_RESERVED "peak_gpu_memory_bytes"
+#define NOTE_TENSORS "peak_gpu_tensor_bytes"
+UG_STEP_ASSERT(sizeof NOTE_RESERVED <= UG_STEP_NAME_BYTES && sizeof NOTE_TENSORS <= UG_STEP_NAME_BYTES); // a longer name would be cut
+
 static void note_gpu_memory(PyObject *cuda, const char *function, const char *note)
 {
     PyObject *peak = PyObject_CallMethod(cuda, function, NULL);
@@ -123,9 +127,9 @@ static void report_gpu_memory(void)
     if (cuda == NULL) {
         return;
     }
-    note_gpu_memory(cuda, "max_memory_reserved", "peak_gpu_memory_bytes");
+    note_gpu_memory(cuda, "max_memory_reserved", NOTE_RESERVED);
     if (!PyErr_Occurred()) {
-        note_gpu_memory(cuda, "max_memory_allocated", "peak_gpu_allocated_bytes"); // by tensors
+        note_gpu_memory(cuda, "max_memory_allocated", NOTE_TENSORS);
     }
     Py_DECREF(cuda);
 }

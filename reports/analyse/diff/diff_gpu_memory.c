@@ -257,7 +257,7 @@ static int gpu_launches(struct gpu_job *job, struct error *err)
     struct store *store = job->job->store;
     sqlite3_stmt *stmt = store_query(store, err,
                                      "SELECT l.id, l.side, l.peak_gpu_memory_bytes, (SELECT t.value FROM launch_value r JOIN launch_value t "
-                                     "ON t.launch_id = r.launch_id AND t.rank = r.rank AND t.name = 'peak_gpu_allocated_bytes' "
+                                     "ON t.launch_id = r.launch_id AND t.rank = r.rank AND t.name = 'peak_gpu_tensor_bytes' "
                                      "WHERE r.launch_id = l.id AND r.name = 'peak_gpu_memory_bytes' ORDER BY r.value DESC, r.rank LIMIT 1), "
                                      "l.started_ns + (SELECT min(s.begin_ns) FROM step s WHERE s.launch_id = l.id) FROM pair p JOIN launch l "
                                      "ON l.pair_id = p.id WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' AND "
