@@ -35,7 +35,7 @@ static void allocator(int launch, int reserved, int tensors)
     sql("UPDATE launch SET peak_gpu_memory_bytes = %lld WHERE id = %d", (long long)reserved * MIB, launch);
     note(launch, 0, "peak_gpu_memory_bytes", reserved);
     if (tensors >= 0)
-        note(launch, 0, "peak_gpu_allocated_bytes", tensors);
+        note(launch, 0, "peak_gpu_tensor_bytes", tensors);
 }
 
 static void event(int process, int operation, int kind, int at_ns, int address, int mib)
@@ -145,6 +145,45 @@ TEST(reserve_and_who_allocated)
     end();
 }
 
+// Of 20 allocations of a launch three were sampled within their call, in `frames` of Python.
+static void sampled(const int frames[3])
+{
+    sql("INSERT INTO frame (id, name, module) VALUES (1, 'remember', '/srv/train.py'), (2, 'forget', '/srv/train.py')");
+    sql("INSERT INTO stack VALUES (1, 'python', 1, '[1]'), (2, 'python', 1, '[2]')");
+    for (int launch = 1; launch <= 4; launch++) {
+        bool b = launch % 2 == 0;
+        allocator(launch, b ? 160 : 100, 90);
+        mark(launch, 90, 1, 2);
+        for (int i = 0; i < (b ? 10 : 4); i++)
+            allocate(launch, 100 + 10 * i, 1 + i, 5);
+        mark(launch, 390, 2, 3);
+        for (int i = 0; b && i < 20; i++)
+            allocate(launch, 400 + 10 * i, 101 + i, 1);
+        for (int i = 0; b && i < 3; i++)
+            sql("INSERT INTO sample VALUES (%d, %d, 0, 0, NULL, NULL, %d)", launch, 401 + 50 * i, frames[i]);
+    }
+    cell(1.6, 1.55, 1.65, "fail");
+}
+
+TEST(few_of_many_seen)
+{
+    begin();
+    sampled((int[]){1, 1, 1}); // 6 of 40
+    explain();
+    const struct diff_memory *memory = &workload.gpu_memory;
+    CHECK_STR(memory->touches[0].caller, "backward of layers.*.attn"); // 20 MiB of one side alone come before 30 more of both
+    CHECK_DBL(delta_mib(0), 20, 1e-9);
+    CHECK_STR(memory->touches[0].function, "remember");
+    CHECK_DBL(delta_mib(1), 30, 1e-9);
+    CHECK(memory->touches[1].told && !memory->touches[1].function);
+    end();
+    begin();
+    sampled((int[]){1, 1, 2}); // 4 of the 6: perhaps by chance
+    explain();
+    CHECK(workload.gpu_memory.touches[0].told && !workload.gpu_memory.touches[0].function);
+    end();
+}
+
 TEST(told_when_it_fails_is_open_or_differs)
 {
     static const struct {
@@ -206,7 +245,7 @@ TEST(ranks)
         sql("INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind) VALUES (%d, %d, 78, 1, 'w', 'target')", launch + 10, launch);
         allocator(launch, most, 90);
         note(launch, 1, "peak_gpu_memory_bytes", 50);
-        note(launch, 1, "peak_gpu_allocated_bytes", 49);
+        note(launch, 1, "peak_gpu_tensor_bytes", 49);
         event(launch + 10, 1, DEVICE, 10, 1, 50);
         allocate(launch, 20, 1, most);
     }
