@@ -35,7 +35,7 @@ def _touched(touch):
 
 def _part(part):
     """A part of the GPU's memory, as a contribution: tensors, reserve, direct, allocator."""
-    return {"kind": part["kind"], "label": part["title"], "name_a": part["name_a"], "name_b": part["name_b"], "where": part["name"] or "",
+    return {"kind": part["kind"], "label": part["kind"], "name_a": part["name_a"], "name_b": part["name_b"], "where": part["name"] or "",
             "delta_ns": part["delta_bytes"], "evidence": []}
 
 
