@@ -20,7 +20,7 @@
 #include "common/strings.h"
 
 enum {
-    PAGES_MAX = 32,        // of a ring: 128 KiB, 800 records; PyTorch maps 300 libraries in a second
+    PAGES_MAX = 128,       // of a ring: 512 KiB, 3,200 records, what perf_event_mlock_kb allows a user; PyTorch maps 300 libraries in a second
     PAGES_MIN = 4,
     PAGES_ALL_MAX = 2048,  // of all rings
     NS_PER_RECORD = 10000, // beyond 100,000 a second they are thrown away, and said to be lost: 2 % of a CPU

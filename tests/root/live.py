@@ -67,6 +67,11 @@ def left_in(folder):
     return [name for name in os.listdir(folder) if name.startswith("upgate-live")]
 
 
+def lost(document):
+    """What was lost but records of mappings: those are of the whole machine, and another program may map more than their rings hold."""
+    return [breach for breach in document["trust"]["breaches"] if (breach["producer"], breach["kind"]) != ("symbols", "mappings")]
+
+
 def test_a_stall_and_its_culprit(folder):
     plant = plants.load_plants().Plant("sigstop", 60)
     kept = os.path.join(folder, "kept.db")
@@ -80,7 +85,7 @@ def test_a_stall_and_its_culprit(folder):
     assert after.returncode == 0, after.stderr
     document = json.loads(after.stdout)
     assert document["window_ns"] > 5e9 and stopped(document), document["answer"]
-    assert document["trust"]["ok"], document["trust"]
+    assert not lost(document), document["trust"]
     # Of the waits that went on at some look none is left but those at the end: once a thread.
     with sqlite3.connect(kept) as db:
         twice = db.execute("SELECT thread_id, count(*) FROM gap WHERE flags & ? GROUP BY 1 HAVING count(*) > 1", (UNFINISHED,)).fetchall()
@@ -195,7 +200,7 @@ def test_a_trigger_keeps_what_was_around_it(folder):
     assert len(found) == 1 and not quiet, (found, quiet)
     assert os.listdir(folder) == [os.path.basename(found[0]["path"])] and os.stat(found[0]["path"]).st_mode & 0o777 == 0o600
     document = json.loads(upgate(found[0]["path"], "--format", "json").stdout)
-    assert stopped(document) and document["trust"]["ok"], (document["answer"], found)
+    assert stopped(document) and not lost(document), (document["answer"], found)
 
 
 STEPS = """
