@@ -19,12 +19,24 @@ template <typename T, bool BIAS_, bool DBIAS_> struct wide_shape {
     static constexpr uint32_t V = K_BYTES, Q = V + K_BYTES, O = Q + STAGES * Q_BYTES, DS = O + STAGES * Q_BYTES, SLOPES = DS + DS_BYTES,
                               LSE = SLOPES, DELTA = SLOPES; // there are none
     static constexpr uint32_t KV_FULL = SLOPES + DS_BYTES, Q_FULL = KV_FULL + 8, Q_EMPTY = Q_FULL + 8 * STAGES,
-                              O_FULL = Q_EMPTY + 8 * STAGES, O_EMPTY = O_FULL + 8 * STAGES, BYTES = O_EMPTY + 8 * STAGES + 1024;
+                              O_FULL = Q_EMPTY + 8 * STAGES, O_EMPTY = O_FULL + 8 * STAGES, SLOPES_FULL = O_EMPTY + 8 * STAGES,
+                              DS_FULL = SLOPES_FULL + 8, BYTES = DS_FULL + 8 + 1024;
 };
 
-// Named barriers. The first group writes slopes(i + 1) once it has seen ds(i), behind the second's reads of slopes(i); the second writes
-// ds(i + 1) once it has seen slopes(i + 1), behind the first's products of ds(i): one place each is enough.
-enum { WIDE_SLOPES = 1, WIDE_DS = 2, WIDE_OWN = 3 };
+// Of slopes and ds there is one place each. Step i ends phase i of both barriers, so its parity is that of i: the stage, as there are two.
+// SLOPES_FULL: every thread of both groups arrives, the first group's behind its slopes(i) and its products of ds(i - 1), the second's behind
+// its own products of ds(i - 1); the second waits, then reads slopes(i) and writes ds(i). DS_FULL: the second arrives behind both; both
+// wait, then multiply by ds(i), and the first writes slopes(i + 1). Nobody ends phase i + 1 of one before all have passed their wait for i.
+// racecheck follows these, but not a named barrier of which some arrive and others wait.
+template <typename S> static __device__ __forceinline__ void wide_barriers(uint32_t shared)
+{
+    static_assert(S::STAGES == 2, "the stage is the parity of SLOPES_FULL and DS_FULL");
+    if (threadIdx.x == 0) {
+        barrier_init(shared + S::SLOPES_FULL, 256);
+        barrier_init(shared + S::DS_FULL, 128);
+    }
+    backward_barriers<S>(shared); // by the same thread, and the block's own barrier
+}
 
 static __device__ __forceinline__ void wide_put(uint32_t to, const uint32_t (&words)[QUERIES / 4])
 {
@@ -97,23 +109,21 @@ static __device__ __forceinline__ void wide_products(const struct attention_size
             else
                 backward_scores<S>(s, words, slopes, sizes, tile.place, bias, false, causal, key, first + 2 * quad, 0);
             wide_put(slopes_at, slopes);
-            named_arrive(WIDE_SLOPES, 256);
+            barrier_arrive(shared + S::SLOPES_FULL);
         } else {
-            named_sync(WIDE_SLOPES, 256);
+            barrier_arrive(shared + S::SLOPES_FULL);
+            barrier_wait(shared + S::SLOPES_FULL, here.stage);
             wide_get(slopes_at, slopes);
             backward_slopes<S>(slopes, s, words, 0, ds_at);
             shared_to_engines();
-            named_arrive(WIDE_DS, 256);
+            barrier_arrive(shared + S::DS_FULL);
         }
         barrier_wait(shared + SECOND_FULL + 8 * here.stage, here.parity);
         sums_pin(sums);
         products_begin();
         products_down<T, S::DIM, QUERIES>(sums, words, down + here_tile, true);
         products_commit();
-        if (LEADS)
-            named_sync(WIDE_DS, 256);
-        else
-            named_sync(WIDE_OWN, 128);
+        barrier_wait(shared + S::DS_FULL, here.stage);
         products_begin();
         wide_queries<S>(dq, shared, PART);
         products_commit();
@@ -184,7 +194,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
     const struct backward_tile tile = backward_tile<S>(sizes, causal, (int)blockIdx.x);
     if (tile.none)
         return;
-    backward_barriers<S>(shared);
+    wide_barriers<S>(shared);
     if (threadIdx.x < 128) {
         registers_lower<24>();
         if (threadIdx.x == 0 && tile.steps > 0)
