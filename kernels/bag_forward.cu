@@ -7,7 +7,8 @@
 //
 // As many lanes as a row has 16-byte vectors (4 to 32) have one bag, UNROLL rows of it on their way before the first is added:
 // the 32 warps of a multiprocessor have 128 KiB in flight, some four times what the latency of memory asks for. The bags of a
-// warp go on together until the longest ends. Checked and timed by bag_bench.cu.
+// warp go on together until the longest ends. Of 64 registers, which 32 warps leave a thread, 32 are of the rows on their way, so little else may
+// stay over the loop: no local memory. Checked and timed by bag_bench.cu.
 #include "kernels/bags.cuh"
 
 #define BAG_WARPS 8 // of a block
@@ -21,26 +22,25 @@ static __global__ void __launch_bounds__(BAG_WARPS * 32, VECS > 2 ? 1 : 4)
     constexpr int VALUES = vector_lanes<T>;
     const int number = (int)((blockIdx.x * (BAG_WARPS * 32) + threadIdx.x) / LANES), lane = (int)threadIdx.x % LANES;
     const bool exists = number < count;
-    const int which = exists ? number / bags : 0, bag = number - which * bags;
-    const uint4 *rows = (const uint4 *)table.rows[which] + lane;
-    const int64_t begin = exists ? offsets[number] : 0;
-    const int length = exists ? (int)(offsets[number + 1] - begin) : 0;
-    const int longest = LANES == 32 ? length : __reduce_max_sync(0xffffffffu, length);
+    const uint4 *rows = (const uint4 *)table.rows[exists ? number / bags : 0] + lane;
+    uint32_t from = exists ? (uint32_t)offsets[number] : 0; // ids are less than 2^31
+    const int length = exists ? (int)((uint32_t)offsets[number + 1] - from) : 0;
+    int left = length, longest = LANES == 32 ? length : __reduce_max_sync(0xffffffffu, length);
     float sum[VECS][VALUES] = {};
 
-    for (int at = 0; at < longest; at += LANES) { // LANES ids at a time, one a lane
-        const int here = length - at < LANES ? length - at : LANES;
-        const int id = lane < here ? (int)ids[begin + at + lane] : 0;
-        const float weight = WEIGHTED && lane < here ? weights[begin + at + lane] : 0;
-        for (int base = 0; base < LANES && at + base < longest; base += UNROLL) {
+    for (; longest > 0; longest -= LANES) { // LANES ids at a time, one a lane; behind the bag's last, -1
+        const int id = lane < left ? (int)ids[from + lane] : -1;
+        const float weight = WEIGHTED && lane < left ? weights[from + lane] : 0;
+        from += LANES;
+        left -= LANES;
+        for (int base = 0; base < LANES && base < longest; base += UNROLL) {
             uint4 raw[UNROLL][VECS];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                const int64_t row = __shfl_sync(0xffffffffu, id, base + u, LANES);
+                const int row = __shfl_sync(0xffffffffu, id, base + u, LANES);
 #pragma unroll
                 for (int v = 0; v < VECS; v++)
-                    raw[u][v] = base + u < here && v * 32 + lane < vectors ? __ldg(rows + row * vectors + v * 32)
-                                                                           : make_uint4(0, 0, 0, 0);
+                    raw[u][v] = row >= 0 && v * 32 + lane < vectors ? __ldg(rows + (int64_t)row * vectors + v * 32) : make_uint4(0, 0, 0, 0);
             }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
@@ -56,7 +56,10 @@ static __global__ void __launch_bounds__(BAG_WARPS * 32, VECS > 2 ? 1 : 4)
             }
         }
     }
-    const float share = mean && length > 0 ? 1 / (float)length : 1;
+    int again = number; // the compiler does not see that it has divided it before: a quotient kept over the loop costs registers
+    asm volatile("" : "+r"(again));
+    const int which = again / bags, bag = again - which * bags;
+    const float share = !WEIGHTED && mean && length > 0 ? 1 / (float)length : 1;
 #pragma unroll
     for (int v = 0; v < VECS; v++) {
 #pragma unroll
