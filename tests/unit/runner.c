@@ -3,13 +3,14 @@
 // skipped. Failures inside a case are printed and the case goes on, so one run shows them all.
 #include "tests/unit/runner.h"
 
+#include <ftw.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RUNNER_CASES_MAX = 256, RUNNER_EXIT_SKIP = 77, RUNNER_CASE_SECONDS_MAX = 400 };
+enum { RUNNER_CASES_MAX = 256, RUNNER_DIRECTORIES_MAX = 4, RUNNER_EXIT_SKIP = 77, RUNNER_CASE_SECONDS_MAX = 400 };
 
 struct runner_case {
     const char *name;
@@ -49,6 +50,38 @@ void runner_fail(const char *file, int line, const char *fmt, ...)
     putchar('\n');
     va_end(args);
     runner_failures++;
+}
+
+static const char *runner_directories[RUNNER_DIRECTORIES_MAX];
+static int runner_directory_count;
+static pid_t runner_pid; // whose they are: what a case forks may end by exit(), too
+
+static int runner_remove(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+    (void)info;
+    (void)type;
+    (void)at;
+    remove(path);
+    return 0;
+}
+
+static void runner_clean(void)
+{
+    for (int i = 0; i < runner_directory_count && getpid() == runner_pid; i++)
+        nftw(runner_directories[i], runner_remove, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+char *runner_directory(char *template)
+{
+    if (runner_directory_count == RUNNER_DIRECTORIES_MAX)
+        abort();
+    if (!mkdtemp(template))
+        return NULL;
+    if (!runner_directory_count++)
+        atexit(runner_clean);
+    runner_directories[runner_directory_count - 1] = template;
+    runner_pid = getpid();
+    return template;
 }
 
 void runner_skip(const char *reason)

@@ -14,6 +14,7 @@ void runner_register(const char *name, void (*fn)(void));
 void runner_checked(void);
 void runner_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+char *runner_directory(char *template); // mkdtemp(); it is removed with all that is in it when the case ends, unless a signal ends it
 void runner_skip(const char *reason) __attribute__((noreturn)); // the case cannot run here
 
 #define TEST(name)                                                                                 \

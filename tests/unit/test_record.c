@@ -174,7 +174,7 @@ static void end_target(void)
 static void begin_as(bool scratch)
 {
     struct error err = {0};
-    if (!mkdtemp(test_dir) && errno != EINVAL)
+    if (!runner_directory(test_dir) && errno != EINVAL)
         runner_fail(__FILE__, __LINE__, "no directory");
     snprintf(test_path, sizeof test_path, "%s/run.db", test_dir);
     target = fork();
@@ -783,7 +783,7 @@ TEST(a_full_disk_keeps_what_was_committed)
     struct error err = {0};
     bool alive = true;
     int rc = 0;
-    if (!mkdtemp(test_dir) || mount("none", test_dir, "tmpfs", 0, "size=600k"))
+    if (!runner_directory(test_dir) || mount("none", test_dir, "tmpfs", 0, "size=600k"))
         runner_skip("cannot mount a small tmpfs (needs root)");
     begin();
     struct ug_gap gap = gap_of((__u32)target, 1000);

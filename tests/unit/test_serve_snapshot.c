@@ -28,7 +28,7 @@ static struct store *world_store(void)
 {
     struct store *store = NULL;
     struct error err = {0};
-    if (!path[0] && mkdtemp(dir))
+    if (!path[0] && runner_directory(dir))
         snprintf(path, sizeof path, "%s/x.rollout.db", dir);
     unlink(path);
     if (store_open(path, STORE_CREATE, &store, &err))
@@ -158,7 +158,7 @@ TEST(a_commit_is_not_kept_waiting)
 
 TEST(a_store_comes_and_goes)
 {
-    if (!path[0] && mkdtemp(dir))
+    if (!path[0] && runner_directory(dir))
         snprintf(path, sizeof path, "%s/x.rollout.db", dir);
     unlink(path);
     struct snapshot_reader *reader = snapshot_reader_new(path, "x");
@@ -191,7 +191,7 @@ TEST(of_another_name)
 TEST(not_a_store)
 {
     unlink(path[0] ? path : "/nonexistent");
-    if (!path[0] && mkdtemp(dir))
+    if (!path[0] && runner_directory(dir))
         snprintf(path, sizeof path, "%s/x.rollout.db", dir);
     int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     CHECK(fd >= 0 && write(fd, "this is no database", 19) == 19);

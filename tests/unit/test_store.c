@@ -24,7 +24,7 @@ static struct store *fresh(void)
 {
     struct store *store = NULL;
     struct error err = {0};
-    if (test_path[0] == 0 && mkdtemp(test_dir))
+    if (test_path[0] == 0 && runner_directory(test_dir))
         snprintf(test_path, sizeof test_path, "%s/run.db", test_dir);
     unlink(test_path);
     if (store_open(test_path, STORE_CREATE, &store, &err))
@@ -516,7 +516,7 @@ TEST(locked_by_another_connection)
 
 TEST(full_disk_keeps_what_was_committed)
 {
-    if (geteuid() != 0 || !mkdtemp(test_dir) || mount("tmpfs", test_dir, "tmpfs", 0, "size=512k"))
+    if (geteuid() != 0 || !runner_directory(test_dir) || mount("tmpfs", test_dir, "tmpfs", 0, "size=512k"))
         runner_skip("cannot mount a small tmpfs (needs root)");
     char path[64];
     snprintf(path, sizeof path, "%s/run.db", test_dir);
