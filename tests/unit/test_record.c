@@ -681,6 +681,36 @@ TEST(a_reader_in_the_way)
     CHECK_INT(number("SELECT count(*) FROM gap"), 2);
 }
 
+// Somebody has it alone for a moment, as who opens it while a commit removes its journal: the next transaction waits.
+TEST(a_store_that_another_one_has_alone)
+{
+    int has[2];
+    bool alive;
+    char byte;
+    begin();
+    CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
+    CHECK_INT(sqlite3_get_autocommit(store_db(store)), 1);
+    CHECK_INT(pipe(has), 0);
+    pid_t other = fork();
+    if (other == 0) {
+        sqlite3 *db = NULL;
+        sqlite3_open(test_path, &db);
+        if (sqlite3_exec(db, "BEGIN EXCLUSIVE", NULL, NULL, NULL) == SQLITE_OK && write(has[1], "x", 1) == 1)
+            clock_sleep_until_ns(clock_monotonic_ns() + 300000000);
+        sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+        _exit(0);
+    }
+    close(has[1]);
+    CHECK_INT(read(has[0], &byte, 1), 1);
+    close(has[0]);
+    struct ug_gap gap = gap_of((__u32)target, 1000);
+    push(&gap, sizeof gap, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
+    waitpid(other, NULL, 0);
+    end();
+    CHECK_INT(number("SELECT count(*) FROM gap"), 1);
+}
+
 TEST(what_cannot_be_recorded)
 {
     struct error err = {0};

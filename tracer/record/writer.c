@@ -10,6 +10,9 @@
 
 enum {
     WRITER_BUSY_MS = 20,      // a reader may hold the store this long before the commit is put off by a second
+    // Who opens a store at the moment of a commit takes it alone for a moment, to see whether a journal was left behind. Starved of CPU, that
+    // moment is longer. There is no transaction yet that could become longer instead.
+    WRITER_BUSY_BEGIN_MS = 5000,
     WRITER_BUSY_END_MS = 60000, // at the end it is waited for: a Perfetto trace of 10 million rows is read in one transaction
     WRITER_BUSY_MAX = 60,     // commits put off in a row
 };
@@ -161,6 +164,7 @@ int writer_begin(struct writer *writer)
 {
     if (!writer->error.code && !writer->open) {
         writer->open = true;
+        sqlite3_busy_timeout(store_db(writer->store), WRITER_BUSY_BEGIN_MS);
         if (store_begin(writer->store, NULL))
             writer_fail(writer);
     }
