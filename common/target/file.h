@@ -39,7 +39,8 @@ char *target_file_text(const char *path, size_t max, size_t *ret_len);
 ssize_t target_file_converse(int fd, const void *question, size_t len, void *ret_answers, size_t max);
 // The last file that could not be read in time since target_file_start, or NULL. The caller's.
 char *target_file_silent(void);
-// The process that waits for file systems is forked now, not at the first use. prepare: called in it (NULL: nothing), to give up
+// The process that waits for file systems is forked now, not at the first use, and whoever takes its place later holds nothing of what
+// we have taken since. prepare: called in it (NULL: nothing), to give up
 // what it need not have; system calls only.
 void target_file_start(void (*prepare)(void));
 

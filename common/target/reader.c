@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both ends of the socket. The process is a fork of one that may have threads: it makes system calls and nothing else.
+//
+// Whoever waits for a file system for good is left to wait, and another takes its place. Forked from us by then, that one would have all
+// that we have taken since, and keep it when we have given it back. So a process that was forked at the start forks those that come later.
 #include "common/target/reader.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,6 +36,7 @@ enum {
     READER_SHARE_MS = 2000, // so much of it at once
     READER_HURRY_MS = 20,   // and where it is spent already, what is on a local disk has so long
     READER_SILENCE_MS = 20000, // a device that did not answer is not asked again so long, nor as long as our process waits for it
+    READER_BURIAL_MS = 20,     // one that was killed and waits for nothing has ended by then
     READER_SILENT_MAX = 16,    // with so many processes that wait for good, nothing is asked any more
     READER_FD = 0, // and nothing else: whoever reads our stderr to its end is not to wait for one that waits
 };
@@ -57,10 +62,13 @@ static struct {
     pid_t owner, pid; // owner: a fork of ours has to have its own
     int fd;
     void (*prepare)(void), (*prepared)(void); // to be called in it; called
+    pid_t nursery;  // forks it, if nursery_fd is open
+    int nursery_fd; // -1: there is none
+    void (*nursed)(void); // what was called in that
     struct reader_silent silent[READER_SILENT_MAX];
     char *silent_path; // of the last one
     int64_t share_ns, share_at_ns; // what may be waited, as of then
-} reader = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+} reader = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .nursery_fd = -1};
 
 static _Atomic clockid_t reader_clock; // of its CPU time; 0: there is none (that is the wall clock's)
 static _Atomic int64_t reader_spent_ns; // by those before it
@@ -174,6 +182,18 @@ static void reader_abandon(uint64_t key)
     reader_forget();
 }
 
+// It is killed rather than asked to end: it may have been stopped.
+static void reader_end_nursery(void)
+{
+    if (reader.nursery_fd < 0)
+        return;
+    close(reader.nursery_fd);
+    reader.nursery_fd = -1;
+    kill(reader.nursery, SIGKILL);
+    for (int i = 0; i < READER_BURIAL_MS && waitpid(reader.nursery, NULL, WNOHANG | __WCLONE) == 0; i++)
+        clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+}
+
 // Not every container has an init that buries orphans. One that still waits for its file system is left.
 static void reader_end(void)
 {
@@ -181,8 +201,81 @@ static void reader_end(void)
         return;
     if (reader.fd >= 0)
         reader_abandon(0);
-    for (int i = 0; i < 20 && reader_bury() < READER_SILENT_MAX; i++)
+    reader_end_nursery();
+    for (int i = 0; i < READER_BURIAL_MS && reader_bury() < READER_SILENT_MAX; i++)
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+}
+
+// A fork with nothing open but `socket`. No signal at its end: whoever waits for any child of ours is not told of this one.
+static pid_t reader_clone(unsigned long flags, int socket, const char *name)
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, flags, 0L, 0L, 0L, 0L);
+    if (pid == 0) {
+        dup2(socket, READER_FD);
+        descriptors_close_from(READER_FD + 1);
+        prctl(PR_SET_NAME, name);
+    }
+    return pid;
+}
+
+// The nursery: one for each message, on the socket that comes with it. What it forks is a child of who forked it, as it is itself.
+static _Noreturn void reader_nurse(target_serve *serve)
+{
+    char byte;
+    struct iovec in = {&byte, 1};
+    int socket = -1;
+    while (reader_receive(READER_FD, &in, 1, &socket) == 1) {
+        pid_t pid = socket < 0 ? -1 : reader_clone(CLONE_PARENT, socket, "upgate-files");
+        if (pid == 0)
+            reader_run(serve, READER_FD);
+        if (socket >= 0)
+            close(socket);
+        struct iovec out = {&pid, sizeof pid};
+        if (!reader_send(READER_FD, &out, 1, -1))
+            break;
+    }
+    _exit(0);
+}
+
+static void reader_start_nursery(target_serve *serve)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return;
+    pid_t pid = reader_clone(0, ends[1], "upgate-nursery");
+    if (pid == 0) {
+        if (reader.prepare)
+            reader.prepare();
+        reader_nurse(serve);
+    }
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        return;
+    }
+    reader.nursery = pid;
+    reader.nursery_fd = ends[0];
+    reader.nursed = reader.prepare;
+}
+
+// -1: there is no nursery, it does not answer, or it cannot fork.
+static pid_t reader_fork_small(int socket)
+{
+    char byte = 0;
+    pid_t pid = -1;
+    int none = -1, ready;
+    struct iovec out = {&byte, 1}, in = {&pid, sizeof pid};
+    struct pollfd one = {.fd = reader.nursery_fd, .events = POLLIN};
+    if (reader.nursery_fd < 0)
+        return -1;
+    bool sent = reader_send(reader.nursery_fd, &out, 1, socket);
+    do // it waits for no file system, but perhaps for the CPU
+        ready = sent ? poll(&one, 1, READER_RUNNABLE_MS) : 0;
+    while (ready < 0 && errno == EINTR);
+    if (ready > 0 && reader_receive(reader.nursery_fd, &in, 1, &none) == (ssize_t)sizeof pid)
+        return pid;
+    reader_end_nursery(); // somebody has killed it
+    return -1;
 }
 
 static void reader_fork(target_serve *serve)
@@ -191,12 +284,11 @@ static void reader_fork(target_serve *serve)
     int ends[2];
     if (!reader_bury() || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return;
-    // No signal at its end: whoever waits for any child of ours is not told of this one.
-    pid_t pid = (pid_t)syscall(SYS_clone, 0, 0, 0, 0, 0);
+    pid_t pid = reader_fork_small(ends[1]);
+    bool small = pid > 0;
+    if (!small)
+        pid = reader_clone(0, ends[1], "upgate-files");
     if (pid == 0) {
-        dup2(ends[1], READER_FD);
-        descriptors_close_from(READER_FD + 1);
-        prctl(PR_SET_NAME, "upgate-files");
         if (reader.prepare)
             reader.prepare();
         reader_run(serve, READER_FD);
@@ -208,20 +300,29 @@ static void reader_fork(target_serve *serve)
     }
     reader.pid = pid;
     reader.fd = ends[0];
-    reader.prepared = reader.prepare;
+    reader.prepared = small ? reader.nursed : reader.prepare;
     clockid_t id;
     reader_clock = clock_getcpuclockid(pid, &id) == 0 ? id : 0;
     ends_with_us = ends_with_us || atexit(reader_end) == 0;
 }
 
+// A fork of ours starts with none: those it knows of are ours.
+static void reader_own(void)
+{
+    if (reader.owner == getpid())
+        return;
+    reader_forget();
+    if (reader.nursery_fd >= 0)
+        close(reader.nursery_fd);
+    reader.nursery_fd = -1;
+    memset(reader.silent, 0, sizeof reader.silent);
+    reader.share_at_ns = 0;
+    reader.owner = getpid();
+}
+
 static bool reader_is_there(target_serve *serve)
 {
-    if (reader.owner != getpid()) {
-        reader_forget();
-        memset(reader.silent, 0, sizeof reader.silent);
-        reader.share_at_ns = 0;
-        reader.owner = getpid();
-    }
+    reader_own();
     if (reader.fd < 0)
         reader_fork(serve);
     return reader.fd >= 0;
@@ -230,9 +331,14 @@ static bool reader_is_there(target_serve *serve)
 void target_reader_start(target_serve *serve, void (*prepare)(void))
 {
     pthread_mutex_lock(&reader.lock);
+    reader_own();
     reader.prepare = prepare;
-    if (reader.prepared != prepare && reader.owner == getpid() && reader.fd >= 0)
+    if (reader.prepared != prepare && reader.fd >= 0)
         reader_abandon(0); // it may do more than the next one is to be able to
+    if (reader.nursed != prepare)
+        reader_end_nursery();
+    if (reader.nursery_fd < 0)
+        reader_start_nursery(serve);
     free(reader.silent_path);
     reader.silent_path = NULL;
     reader_is_there(serve);

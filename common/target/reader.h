@@ -2,7 +2,8 @@
 // A process of ours that looks up, opens and reads files whose file system may not answer: a dead server's, or one that a program
 // serves which has stopped. Who waits for such can be killed at best, and often not even that; so it is this process that waits, and
 // whoever asks it gives up in time. It is forked at the first question, has nothing open but its end of a socket, and ends when that
-// closes. Safe to use from several threads, one question at a time. Only common/target/file.c asks.
+// closes. Where it was started early (target_reader_start), those that take its place are as small as it was then. Safe to use from
+// several threads, one question at a time. Only common/target/file.c asks.
 #ifndef UPGATE_COMMON_TARGET_READER_H
 #define UPGATE_COMMON_TARGET_READER_H
 
@@ -58,7 +59,8 @@ ssize_t target_reader_ask(target_serve *serve, const struct target_question *que
 int64_t target_reader_cpu_ns(void);
 // The file of the last question that had no answer in time, "" where only its device is known; NULL: there was none. The caller's.
 char *target_reader_silent(void);
-// Forks it now, and forgets which file that was. prepare (NULL: nothing) is called in it: system calls only.
+// Forks it now, beside a process that forks those that come after it, and forgets which file that was. prepare (NULL: nothing) is called
+// in both: system calls only.
 void target_reader_start(target_serve *serve, void (*prepare)(void));
 
 #endif

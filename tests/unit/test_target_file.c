@@ -231,6 +231,94 @@ TEST(who_reads_is_replaced_when_it_was_killed_and_ends_with_us)
     CHECK(waitpid(other, &status, 0) == other && status == 0);
 }
 
+static pid_t test_child(const char *name) // of ours, by its name; 0: none
+{
+    char path[64], text[256] = "", comm[32];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) >= 0);
+    close(fd);
+    for (char *at = text, *end; strtol(at, &end, 10) > 0; at = end) {
+        pid_t pid = (pid_t)strtol(at, NULL, 10);
+        snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+        FILE *file = fopen(path, "r");
+        bool same = file && fscanf(file, "%31s", comm) == 1 && !strcmp(comm, name);
+        if (file)
+            fclose(file);
+        if (same)
+            return pid;
+    }
+    return 0;
+}
+
+static long test_resident_bytes(pid_t pid)
+{
+    char path[64];
+    long pages = -1, all;
+    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    FILE *file = fopen(path, "r");
+    CHECK(file && fscanf(file, "%ld %ld", &all, &pages) == 2);
+    fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+static void test_kill(pid_t pid)
+{
+    CHECK_INT(kill(pid, SIGKILL), 0);
+    CHECK_INT(waitpid(pid, NULL, __WCLONE), pid); // a child of ours, whoever forked it
+}
+
+static bool test_opens(void)
+{
+    int fd = target_file_open_here("/proc/self/exe", 0);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+// 128 MB that were taken after the start: the second one has none of them, and the third, without whom forks them, opens files all the same.
+TEST(who_takes_its_place_holds_nothing_of_what_was_taken_since)
+{
+    enum { BYTES = 128 << 20 };
+    target_file_start(NULL);
+    CHECK(test_opens());
+    pid_t reader = test_child("upgate-files"), nursery = test_child("upgate-nursery");
+    CHECK(reader > 0 && nursery > 0);
+    char *volatile memory = malloc(BYTES); // volatile: it is taken, whoever reads it
+    memset(memory, 1, BYTES);
+    test_kill(reader);
+    CHECK(test_opens());
+    pid_t next = test_child("upgate-files");
+    CHECK(next > 0 && next != reader);
+    CHECK(test_resident_bytes(getpid()) >= BYTES);
+    CHECK(test_resident_bytes(next) < BYTES / 2);
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), -1); // nor are these anybody's who waits for any child
+    test_kill(nursery);
+    test_kill(next);
+    CHECK(test_opens());
+    CHECK(test_child("upgate-files") > 0 && test_child("upgate-nursery") == 0);
+    CHECK_INT(memory[BYTES - 1], 1);
+    free(memory);
+}
+
+TEST(a_fork_of_ours_asks_for_none_of_our_readers)
+{
+    target_file_start(NULL);
+    CHECK(test_opens());
+    pid_t nursery = test_child("upgate-nursery");
+    pid_t other = fork();
+    if (other == 0) {
+        bool own = test_opens() && test_child("upgate-files") > 0; // it would be the child of our parent else
+        target_file_start(NULL);
+        _exit(own && test_child("upgate-files") > 0 ? 0 : 1);
+    }
+    int status = 1;
+    CHECK(waitpid(other, &status, 0) == other && status == 0);
+    CHECK(nursery > 0 && kill(nursery, 0) == 0);
+    test_kill(test_child("upgate-files"));
+    CHECK(test_opens());
+}
+
 TEST(another_file_at_the_path_is_not_opened)
 {
     struct stat status;
