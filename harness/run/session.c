@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "contracts/skipped.h"
 #include "harness/contain/host.h"
 #include "harness/contain/process.h"
 #include "harness/run/calibrate.h"
@@ -259,6 +260,20 @@ static int session_restore_interleave(struct session *session, struct session_wo
                  : 0;
 }
 
+// Did a side of the last pair say that this workload cannot be run here? By its launch, as the gate finds it, or by the word of another node.
+static bool session_was_skipped(const struct session *session, const struct session_workload *workload)
+{
+    int64_t count = 0;
+    store_get_int(session->store, &count, NULL,
+                  "SELECT count(*) FROM pair p WHERE p.state = 'failed' AND "
+                  "p.id = (SELECT max(id) FROM pair WHERE workload_id = ? AND phase IN ('main', 'confirm')) AND "
+                  "(p.reason GLOB '" UG_SKIPPED_WORD "*' OR p.reason GLOB '*node [0-9]* of [0-9]*: " UG_SKIPPED_WORD "*' OR "
+                  "EXISTS (SELECT 1 FROM launch l WHERE l.pair_id = p.id AND l.exit_code = ? AND l.steps IS NULL AND "
+                  "instr(l.stderr_tail, '" UG_SKIPPED_WORD "') > 0))",
+                  "ii", workload->id, (int64_t)UG_SKIPPED_STATUS);
+    return count > 0;
+}
+
 // What earlier parts of this run have found out, as --resume needs it.
 static int session_restore(struct session *session, struct session_workload *workload,
                            struct error *err)
@@ -308,8 +323,8 @@ static int session_restore(struct session *session, struct session_workload *wor
                   "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'failed' AND "
                   "phase IN ('main', 'confirm')", "i", workload->id);
     workload->failures_all = (int)value;
-    workload->broken =
-        session_failed_too_often(workload) || workload->voids > session->plan->schedule.voids_max;
+    workload->broken = session_failed_too_often(workload) || session_was_skipped(session, workload) ||
+                       workload->voids > session->plan->schedule.voids_max;
     return 0;
 }
 
@@ -492,7 +507,7 @@ static int session_workload_look(struct session *session, int idx, bool *ret_ran
     struct session_workload *workload = &session->workloads[idx];
     session->workload_idx = idx;
     int rc = 0;
-    if (workload->plan->mode == PLAN_MODE_INFER && workload->rate_per_s == 0) {
+    if (workload->plan->mode == PLAN_MODE_INFER && workload->rate_per_s == 0 && !workload->broken) {
         session->phase = "capacity of the baseline";
         session_display(session);
         rc = session_find_rate(session, workload, err);

@@ -357,6 +357,28 @@ def test_pairs_that_fail_now_and_then(case):
     assert case.pairs("failed") == 8, "--resume went on with it"
 
 
+def test_a_workload_that_was_skipped_is_not_tried_again(case):
+    """By --resume, nor is its capacity looked for once more; another workload of the run is judged."""
+    skip = {"command": [SH, "-c", "echo 'skipped: no such device' >&2; exit 77"]}
+    case.plan([skip, dict(skip, mode="infer"), {"command": [SH, "-c", WORK]}], interleave="slices", looks=[3])
+    check_code(case.run(), 3)
+    first = case.rows("SELECT workload_id, phase, state FROM pair WHERE workload_id < 3 ORDER BY id")
+    assert [row for row in first if row[1] == "main"] == [(1, "main", "failed"), (2, "main", "failed")], first
+    kept = case.pairs()
+    done = case.resume()
+    check_code(done, 3)
+    check_says(done, "skipped: no such device")
+    assert case.rows("SELECT workload_id, phase, state FROM pair WHERE workload_id < 3 ORDER BY id") == first, "--resume tried it again"
+    assert case.pairs() == kept == 3
+
+
+def test_a_launch_that_only_ends_so_is_tried_again(case):
+    """The status alone says nothing, without the word: two attempts, as of any that ends itself."""
+    case.plan({"command": [SH, "-c", "exit 77"]}, interleave="slices")
+    check_code(case.run(), 1, 3)
+    assert case.pairs("failed") == 2, case.rows("SELECT state, reason FROM pair")
+
+
 def test_more_steps_than_a_ring_holds(case):
     """Steps of a microsecond in turns of slices: drained in time, or void with words."""
     python(case, """
