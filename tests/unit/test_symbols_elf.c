@@ -14,6 +14,7 @@
 #include "common/strings.h"
 #include "tracer/symbols/debug_file.h"
 #include "tracer/symbols/eh_file.h"
+#include "tracer/symbols/eh_record.h"
 
 static const struct debug_search nowhere = {.path = "/lib/x.so", .debug_path = "/nowhere"};
 
@@ -259,4 +260,40 @@ TEST(functions_begin_and_end_by_unwind_information)
     eh_file_close(&file);
     close(whole);
     close(fd);
+}
+
+// A CIE as compilers for arm64 write it (code by 4, data by -8, x30, PC-relative addresses of 4 bytes), behind its length.
+static bool cie_is_read(const char *letters, struct eh_cie *ret)
+{
+    static const uint8_t head[] = {0, 0, 0, 0, 1}, rest[] = {4, 0x78, 30, 1, 0x1b, 0x0c, 31, 0}; // last: CFA = sp + 0
+    uint8_t record[32];
+    size_t size = sizeof head, length = strlen(letters) + 1;
+    memcpy(record, head, sizeof head);
+    memcpy(record + size, letters, length);
+    memcpy(record + size + length, rest, sizeof rest);
+    size += length + sizeof rest;
+    struct eh_bytes bytes = {record, record + size, false};
+    return eh_cie_read(&bytes, ret) && bytes.end - bytes.at == 3;
+}
+
+// Code built with -mbranch-protection=pac-ret+b-key or with tagged stacks.
+TEST(functions_with_signed_return_addresses_are_found)
+{
+    static const char *const known[] = {"zR", "zRB", "zRBG", "zRSB", "zBR"};
+    struct eh_cie cie;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        CHECK(cie_is_read(known[i], &cie));
+        CHECK(cie.has_augmentation && cie.pointer == 0x1b && cie.return_register == 30 && cie.code_unit == 4 && cie.data_unit == -8);
+        CHECK_INT(cie.signal, strchr(known[i], 'S') != NULL);
+    }
+    CHECK(!cie_is_read("zRX", &cie)); // of others nobody knows what belongs to them
+    CHECK(!cie_is_read("RB", &cie));
+    // Its function: 64 bytes from 0x10000 on, described at 0x20000.
+    static const uint8_t fde[] = {0x24, 0, 0, 0, 0xf8, 0xff, 0xfe, 0xff, 64, 0, 0, 0, 0};
+    struct eh_bytes bytes = {fde, fde + sizeof fde, false};
+    uint64_t begin = 0, end = 0;
+    CHECK(cie_is_read("zRB", &cie));
+    CHECK_INT(eh_fde_cie(&bytes, 0x20000), 0x20004 - 0x24);
+    CHECK(eh_fde_read(&bytes, 0x20000, &cie, &begin, &end));
+    CHECK(begin == 0x10000 && end == 0x10040);
 }

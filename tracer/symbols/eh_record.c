@@ -129,6 +129,9 @@ static bool eh_cie_augmentation(struct eh_cie *cie, const char *letters, struct 
         case 'S':
             cie->signal = true;
             break;
+        case 'B': // arm64: return addresses are signed with the B key (or, with 0x2d among the instructions, with the A key)
+        case 'G': // arm64: the stack is tagged
+            break;    // nothing belongs to them, and the kernel, which walks such stacks, takes the signature off
         default:
             known = false;
         }
