@@ -259,6 +259,37 @@ TEST(ranks)
     end();
 }
 
+// Correlations are numbers of a process: what one launch calls 1, another one calls 1, too. A recording of no launch has some as well.
+TEST(calls_are_those_of_their_own_launch)
+{
+    begin();
+    cell(1.6, 1.55, 1.65, "fail");
+    sql("INSERT INTO recording (id, begin_ns, threshold_ns, sample_hz, python, target, missing) VALUES (90, 1, 1, 1, 0, '{}', '[]')");
+    sql("INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind) VALUES (90, 90, 79, 1, 'w', 'target')");
+    event(90, 1, DEVICE, 5, 1, 9000);
+    for (int launch = 1; launch <= 4; launch++) {
+        bool b = launch % 2 == 0;
+        allocator(launch, b ? 160 : 100, 90);
+        correlation = 0;
+        mark(launch, 10, 1, 2); // layers.0.attn
+        allocate(launch, 20, 1, 100);
+        mark(launch, 30, 1, 3);
+        if (b)
+            allocate(launch, 40, 2, 60); // layers.3.attn
+        mark(launch, 50, 1, 0);
+        sql("INSERT INTO gpu_call VALUES (100, 4, 90, NULL, 1, 1, 0)"); // of another process, and behind all modules
+    }
+    explain();
+    const struct diff_memory *memory = &workload.gpu_memory;
+    CHECK_DBL(memory->held[0] / MIB, 100, 1e-9);
+    CHECK_DBL(memory->held[1] / MIB, 160, 1e-9);
+    CHECK_INT(memory->touch_count, 1); // both are "layers.*.attn"
+    CHECK_STR(memory->touches[0].caller, "layers.*.attn");
+    CHECK_DBL(memory->touches[0].a_bytes / MIB, 100, 1e-9);
+    CHECK_DBL(memory->touches[0].b_bytes / MIB, 160, 1e-9);
+    end();
+}
+
 // What no recorder wrote: releases of nothing, an address that is given twice, sizes below 0, more tensors than memory, no call.
 TEST(damage)
 {

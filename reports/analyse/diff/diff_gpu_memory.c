@@ -2,7 +2,8 @@
 // Who allocated the GPU memory that was held at its peak, of the traced launches: calls of CUDA as the library in the workload saw
 // them, replayed. Each belongs to the module of the model that its thread was in, outside of all to the call itself: both are known
 // of every call, so that launches compare. Where the thread was sampled, or slept, within the call, its stack says which function it
-// was; that is by chance, and only names. Reads tables gpu_memory, gpu_call, python_mark, sample, gap.
+// was; that is by chance, and only names. Reads tables gpu_memory, gpu_call, sample and gap, each once for all launches, as none has an index
+// that would find the rows of one, and python_mark by its index.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@ struct gpu_alloc {
     int64_t thread, begin_ns, end_ns; // of its call; thread 0: not known
     int64_t user, python;             // stacks; 0: none
     const char *call;                 // NULL: not known
+    size_t launch;                    // of gpu_job
 };
 struct gpu_replay { // of one process
     struct gpu_alloc *allocs;
@@ -40,15 +42,17 @@ struct gpu_replay { // of one process
     double held, peak;
     uint64_t event, peak_event;
 };
-struct gpu_live { // at the peak of the process with the most
+struct gpu_live { // of a launch, at the peak of the process with the most; the largest
     struct gpu_alloc *allocs;
-    size_t count;
+    size_t count, events;
     double peak;
 };
 struct gpu_job {
     struct diff_job *job;
     struct diff_gpu_launch *launches;
     size_t launch_count;
+    struct gpu_alloc *allocs; // live at the peak, of all launches
+    size_t alloc_count;
     struct diff_touch_given *given;
     size_t given_count;
 };
@@ -93,42 +97,76 @@ static void gpu_process_end(struct gpu_replay *replay, struct gpu_live *live)
             if (alloc->born <= replay->peak_event && (!alloc->released || alloc->released > replay->peak_event))
                 vector_push(live->allocs, live->count, *alloc);
         }
+        sort_in_place(live->allocs, live->count, x, y, x->bytes > y->bytes);
+        if (live->count > GPU_LIVE_MAX) {
+            live->count = GPU_LIVE_MAX;
+            live->allocs = xrealloc(live->allocs, GPU_LIVE_MAX * sizeof *live->allocs);
+        }
     }
     map_free(&replay->last);
     free(replay->allocs);
     *replay = (struct gpu_replay){0};
 }
 
-static int gpu_load(struct gpu_job *job, int64_t launch_id, struct gpu_live *live, struct error *err)
+static size_t gpu_launch_of(const struct gpu_job *job, int64_t id) // job->launch_count: none of them
+{
+    size_t i = 0;
+    while (i < job->launch_count && job->launches[i].id != id)
+        i++;
+    return i;
+}
+
+static int gpu_load(struct gpu_job *job, struct gpu_live *lives, struct error *err)
 {
     struct store *store = job->job->store;
     // Memory of the device and its arrays; a release may not say of what kind it was.
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT m.process_id, m.operation, m.device, m.address, m.bytes, m.at_ns, m.correlation FROM gpu_memory m "
-                                     "CROSS JOIN process q ON q.id = m.process_id CROSS JOIN recording c ON c.id = q.recording_id "
-                                     "WHERE c.launch_id = ? AND ((m.operation = 1 AND m.kind IN (3, 4) AND m.bytes > 0) OR m.operation = 2) "
-                                     "ORDER BY m.process_id, m.at_ns, m.rowid LIMIT ?",
-                                     "ii", launch_id, (int64_t)GPU_EVENTS_MAX);
+                                     "SELECT m.process_id, m.operation, m.device, m.address, m.bytes, m.at_ns, m.correlation, c.launch_id "
+                                     "FROM gpu_memory m CROSS JOIN process q ON q.id = m.process_id CROSS JOIN recording c ON c.id = q.recording_id "
+                                     "WHERE c.launch_id IN (SELECT l.id FROM pair p JOIN launch l ON l.pair_id = p.id WHERE p.workload_id = ? AND "
+                                     "p.phase = 'traced' AND p.state = 'valid') AND "
+                                     "((m.operation = 1 AND m.kind IN (3, 4) AND m.bytes > 0) OR m.operation = 2) "
+                                     "ORDER BY m.process_id, m.at_ns, m.rowid",
+                                     "i", job->job->workload_id);
     struct gpu_replay replay = {0};
+    struct gpu_live *live = NULL;
     int64_t process = 0;
-    size_t events = 0;
+    size_t launch = job->launch_count;
     int rc = stmt ? 0 : err->code;
     while (stmt && (rc = store_step(store, stmt, err)) > 0) {
         struct gpu_alloc alloc = {.process = sqlite3_column_int64(stmt, 0),
                                   .bytes = sqlite3_column_double(stmt, 4),
                                   .at_ns = sqlite3_column_int64(stmt, 5),
                                   .correlation = sqlite3_column_int64(stmt, 6)};
-        if (alloc.process != process)
-            gpu_process_end(&replay, live);
-        process = alloc.process;
+        if (alloc.process != process) {
+            if (live)
+                gpu_process_end(&replay, live);
+            process = alloc.process;
+            launch = gpu_launch_of(job, sqlite3_column_int64(stmt, 7));
+            live = launch < job->launch_count ? &lives[launch] : NULL;
+        }
+        if (!live || live->events == GPU_EVENTS_MAX)
+            continue;
+        live->events++;
+        alloc.launch = launch;
         uint64_t key = hash_mix(hash_mix(0, (uint64_t)sqlite3_column_int64(stmt, 2)), (uint64_t)sqlite3_column_int64(stmt, 3));
         gpu_event(&replay, sqlite3_column_int64(stmt, 1) == GPU_ALLOCATES, key, alloc);
-        events++;
     }
-    gpu_process_end(&replay, live);
-    if (events == GPU_EVENTS_MAX)
-        live->count = 0; // the end is not known
+    if (live)
+        gpu_process_end(&replay, live);
     return rc;
+}
+
+// What was live in each launch, into one list.
+static void gpu_gather(struct gpu_job *job, const struct gpu_live *lives)
+{
+    for (size_t i = 0; i < job->launch_count; i++) {
+        if (!lives[i].count || lives[i].events == GPU_EVENTS_MAX) // the latter: the end is not known
+            continue;
+        job->launches[i].held = lives[i].peak;
+        for (size_t k = 0; k < lives[i].count; k++)
+            vector_push(job->allocs, job->alloc_count, lives[i].allocs[k]);
+    }
 }
 
 // --- who allocated it -----------------------------------------------------------------------------
@@ -144,48 +182,61 @@ static const char *gpu_call_name(struct arena *arena, const char *name)
     return arena_print(arena, "%.*s", (int)len, name);
 }
 
-static int gpu_calls(struct gpu_job *job, struct gpu_live *live, struct error *err)
+// The name of a call; NULL: not known.
+static int gpu_call_text(struct gpu_job *job, int64_t name_id, const char **ret, struct error *err)
 {
     struct store *store = job->job->store;
-    sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT c.correlation, c.start_ns, c.dur_ns, c.thread_id, s.text FROM gpu_call c JOIN string s "
-                                     "ON s.id = c.name_id WHERE c.process_id = ?",
-                                     "i", live->allocs[0].process);
-    struct map of_correlation = {0};
+    sqlite3_stmt *stmt = store_query(store, err, "SELECT text FROM string WHERE id = ?", "i", name_id);
+    int rc = stmt ? store_step(store, stmt, err) : err->code;
+    *ret = rc > 0 ? gpu_call_name(job->job->arena, store_text(store, stmt, 0)) : NULL;
+    if (rc > 0)
+        sqlite3_reset(stmt);
+    return rc < 0 ? rc : 0;
+}
+
+static int gpu_calls(struct gpu_job *job, struct error *err)
+{
+    struct store *store = job->job->store;
+    struct map of_call = {0};
+    for (size_t i = 0; i < job->alloc_count; i++)
+        *map_put(&of_call, hash_mix(hash_mix(0, (uint64_t)job->allocs[i].process), (uint64_t)job->allocs[i].correlation)) = (uint32_t)i;
+    sqlite3_stmt *stmt =
+        store_query(store, err, "SELECT c.process_id, c.correlation, c.start_ns, c.dur_ns, c.thread_id, c.name_id FROM gpu_call c", "");
     int rc = stmt ? 0 : err->code;
-    for (size_t i = 0; i < live->count; i++)
-        *map_put(&of_correlation, (uint64_t)live->allocs[i].correlation) = (uint32_t)i;
-    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
-        uint32_t at = map_get(&of_correlation, (uint64_t)sqlite3_column_int64(stmt, 0));
-        if (at == MAP_NONE)
+    while (stmt && rc >= 0 && (rc = store_step(store, stmt, err)) > 0) {
+        int64_t process = sqlite3_column_int64(stmt, 0), correlation = sqlite3_column_int64(stmt, 1);
+        uint32_t at = map_get(&of_call, hash_mix(hash_mix(0, (uint64_t)process), (uint64_t)correlation));
+        if (at == MAP_NONE || job->allocs[at].process != process || job->allocs[at].correlation != correlation)
             continue;
-        struct gpu_alloc *alloc = &live->allocs[at];
-        alloc->begin_ns = sqlite3_column_int64(stmt, 1);
-        alloc->end_ns = alloc->begin_ns + sqlite3_column_int64(stmt, 2);
-        alloc->thread = sqlite3_column_int64(stmt, 3); // NULL: 0
-        alloc->call = gpu_call_name(job->job->arena, store_text(store, stmt, 4));
+        struct gpu_alloc *alloc = &job->allocs[at];
+        alloc->begin_ns = sqlite3_column_int64(stmt, 2);
+        alloc->end_ns = alloc->begin_ns + sqlite3_column_int64(stmt, 3);
+        alloc->thread = sqlite3_column_int64(stmt, 4); // NULL: 0
+        rc = gpu_call_text(job, sqlite3_column_int64(stmt, 5), &alloc->call, err);
+        if (rc < 0)
+            sqlite3_reset(stmt);
     }
-    map_free(&of_correlation);
-    return rc;
+    map_free(&of_call);
+    return rc < 0 ? rc : 0;
 }
 
 // Calls of a thread lie one behind the other: what was seen of it within one is of that call.
-static int gpu_stacks(struct gpu_job *job, struct gpu_live *live, struct error *err)
+static int gpu_stacks(struct gpu_job *job, struct error *err)
 {
     struct store *store = job->job->store;
-    sort_in_place(live->allocs, live->count, x, y, x->thread != y->thread ? x->thread < y->thread : x->begin_ns < y->begin_ns);
+    struct gpu_alloc *allocs = job->allocs;
+    size_t count = job->alloc_count;
+    sort_in_place(allocs, count, x, y, x->thread != y->thread ? x->thread < y->thread : x->begin_ns < y->begin_ns);
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT s.thread_id, s.at_ns, s.user_stack, s.python_stack FROM sample s CROSS JOIN thread t "
-                                     "ON t.id = s.thread_id WHERE t.process_id = ? AND coalesce(s.user_stack, s.python_stack) IS NOT NULL UNION ALL "
-                                     "SELECT g.thread_id, g.out_ns, g.user_stack, g.python_stack FROM gap g CROSS JOIN thread t "
-                                     "ON t.id = g.thread_id WHERE t.process_id = ? AND coalesce(g.user_stack, g.python_stack) IS NOT NULL",
-                                     "ii", live->allocs[0].process, live->allocs[0].process);
+                                     "SELECT thread_id, at_ns, user_stack, python_stack FROM sample "
+                                     "WHERE coalesce(user_stack, python_stack) IS NOT NULL UNION ALL "
+                                     "SELECT thread_id, out_ns, user_stack, python_stack FROM gap "
+                                     "WHERE coalesce(user_stack, python_stack) IS NOT NULL", "");
     int rc = stmt ? 0 : err->code;
     while (stmt && (rc = store_step(store, stmt, err)) > 0) {
         int64_t thread = sqlite3_column_int64(stmt, 0), at_ns = sqlite3_column_int64(stmt, 1);
-        size_t next = search_first(i, live->count,
-                                   live->allocs[i].thread > thread || (live->allocs[i].thread == thread && live->allocs[i].begin_ns > at_ns));
-        struct gpu_alloc *alloc = next ? &live->allocs[next - 1] : NULL;
+        size_t next = search_first(i, count, allocs[i].thread > thread || (allocs[i].thread == thread && allocs[i].begin_ns > at_ns));
+        struct gpu_alloc *alloc = next ? &allocs[next - 1] : NULL;
         if (!alloc || alloc->thread != thread || at_ns > alloc->end_ns || alloc->user || alloc->python)
             continue;
         alloc->user = sqlite3_column_int64(stmt, 2);
@@ -216,11 +267,16 @@ static int gpu_caller(struct gpu_job *job, const struct gpu_alloc *alloc, const 
     return rc < 0 ? rc : 0;
 }
 
-static int gpu_name(struct gpu_job *job, size_t launch, const struct gpu_live *live, struct error *err)
+static int gpu_name(struct gpu_job *job, struct error *err)
 {
     int rc = 0;
-    for (size_t i = 0; i < live->count && rc == 0; i++) {
-        const struct gpu_alloc *alloc = &live->allocs[i];
+    sort_in_place(job->allocs, job->alloc_count, x, y,
+                  x->launch != y->launch   ? x->launch < y->launch
+                  : x->thread != y->thread ? x->thread < y->thread
+                                           : x->begin_ns < y->begin_ns);
+    for (size_t i = 0; i < job->alloc_count && rc == 0; i++) {
+        const struct gpu_alloc *alloc = &job->allocs[i];
+        const struct diff_gpu_launch *launch = &job->launches[alloc->launch];
         struct diff_touch touch = {0};
         if (!alloc->call)
             continue;
@@ -228,26 +284,25 @@ static int gpu_name(struct gpu_job *job, size_t launch, const struct gpu_live *l
         if (rc == 0 && (alloc->user || alloc->python))
             rc = diff_touched_code(job->job, alloc->user, alloc->python, &touch.function, &touch.module, err);
         vector_push(job->given, job->given_count,
-                    (struct diff_touch_given){launch, touch, alloc->bytes,
-                                              alloc->begin_ns < job->launches[launch].step_ns && job->launches[launch].step_ns != INT64_MAX});
+                    (struct diff_touch_given){alloc->launch, touch, alloc->bytes, alloc->begin_ns < launch->step_ns && launch->step_ns != INT64_MAX});
     }
     return rc;
 }
 
-static int gpu_launch(struct gpu_job *job, size_t launch, struct error *err)
+static int gpu_held(struct gpu_job *job, struct error *err)
 {
-    struct gpu_live live = {0};
-    int rc = gpu_load(job, job->launches[launch].id, &live, err);
-    if (rc == 0 && live.count) {
-        job->launches[launch].held = live.peak;
-        sort_in_place(live.allocs, live.count, x, y, x->bytes > y->bytes);
-        live.count = live.count < GPU_LIVE_MAX ? live.count : GPU_LIVE_MAX;
-        rc = gpu_calls(job, &live, err);
-        rc = rc ? rc : gpu_stacks(job, &live, err);
-        rc = rc ? rc : gpu_name(job, launch, &live, err);
-    }
-    free(live.allocs);
-    return rc;
+    struct gpu_live *lives = xcalloc(job->launch_count + 1, sizeof *lives);
+    int rc = gpu_load(job, lives, err);
+    if (rc == 0)
+        gpu_gather(job, lives);
+    for (size_t i = 0; i < job->launch_count; i++)
+        free(lives[i].allocs);
+    free(lives);
+    if (rc || !job->alloc_count)
+        return rc;
+    rc = gpu_calls(job, err);
+    rc = rc ? rc : gpu_stacks(job, err);
+    return rc ? rc : gpu_name(job, err);
 }
 
 // --- the launches ---------------------------------------------------------------------------------
@@ -284,14 +339,16 @@ int diff_gpu_memory(struct diff_job *diff, struct diff_memory *memory, double le
     struct gpu_job job = {.job = diff};
     int sides[GPU_LAUNCHES_MAX] = {0}, rc = gpu_launches(&job, err);
     bool told = true;
+    if (rc == 0 && job.launch_count)
+        rc = gpu_held(&job, err);
     for (size_t i = 0; i < job.launch_count && rc == 0; i++) {
-        rc = gpu_launch(&job, i, err);
         sides[i] = job.launches[i].side;
         told &= !isnan(job.launches[i].held);
     }
     if (rc == 0 && told)
         diff_touched_given(diff, memory, sides, job.launch_count, job.given, job.given_count, least);
     free(job.given);
+    free(job.allocs);
     *ret_launches = job.launches;
     *ret_count = job.launch_count;
     return rc;
