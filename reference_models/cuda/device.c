@@ -5,11 +5,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/environment.h"
 #include "contracts/exit_code.h"
 
-static void device_check(struct device *device, cudaError_t error, const char *what)
+void device_check(struct device *device, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess || device_failed(device))
         return;
@@ -24,6 +25,8 @@ void device_must(struct device *device, int rc)
         return;
     if (device->running) {
         fprintf(stderr, "%s\n", device->err.text);
+        if (device->ranked)
+            _exit(EXIT_CODE_OPERATIONAL);
         exit(EXIT_CODE_OPERATIONAL);
     }
     device->err.code = rc;
@@ -46,8 +49,13 @@ static int device_version(int version, int *ret_minor)
 
 int device_open(struct device *device, struct error *err)
 {
+    return device_open_rank(device, 0, 1, err);
+}
+
+int device_open_rank(struct device *device, uint32_t rank, uint32_t ranks, struct error *err)
+{
     int driver = 0, runtime = 0, count = 0, driver_minor, runtime_minor, major = 0, minor = 0;
-    *device = (struct device){.running = false};
+    *device = (struct device){.ranked = ranks > 1};
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
         return error_set(err, -ENODEV, "there is no NVIDIA driver on this machine; --device cpu needs none");
     cudaError_t error = cudaRuntimeGetVersion(&runtime);
@@ -60,10 +68,15 @@ int device_open(struct device *device, struct error *err)
     }
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
         return error_set(err, -ENODEV, "there is no GPU, or CUDA_VISIBLE_DEVICES hides it; --device cpu needs none");
+    if (error == cudaSuccess && (uint32_t)count < ranks)
+        return error_set(err, -EINVAL, "%u ranks need a GPU each, and this machine shows %d; --ranks %d, or --device cpu", ranks, count,
+                         count);
     if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+        error = cudaSetDevice((int)rank);
     if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, (int)rank);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, (int)rank);
     if (error == cudaSuccess && (major != 9 || minor != 0))
         return error_set(err, -EINVAL, "this GPU has compute capability %d.%d; the kernels are built for 9.0 (Hopper)", major, minor);
     if (error == cudaSuccess)

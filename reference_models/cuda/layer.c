@@ -10,6 +10,13 @@ struct layer layer_add(struct params *params, size_t in, size_t out, enum kernel
     return layer;
 }
 
+struct layer layer_add_matrix(struct params *params, size_t in, size_t out)
+{
+    struct layer layer = {.params = params, .in = params_padded(in), .out = params_padded(out), .activation = KERNEL_IDENTITY, .unbiased = true};
+    layer.weight = params_add(params, PARAMS_NARROW, in, out);
+    return layer;
+}
+
 struct layer layer_add_parts(struct params *params, size_t in, size_t out, size_t parts)
 {
     struct layer layer = {.params = params, .in = params_padded(in), .out = parts * out, .activation = KERNEL_IDENTITY};
@@ -36,7 +43,8 @@ void layer_plan(struct layer *layer, struct device *device, bool train, const st
                              .x = arrays->x,
                              .weight = params_copy(params, layer->weight),
                              .dz = arrays->dz,
-                             .bias = params_copy(params, layer->bias),
+                             .bias = layer->unbiased ? device_alloc(device, layer->out * 2, "zeros in place of a bias")
+                                                     : params_copy(params, layer->bias),
                              .out = arrays->y,
                              .workspace = device->workspace};
     if (layer->activation != KERNEL_IDENTITY) {
@@ -51,7 +59,7 @@ void layer_plan(struct layer *layer, struct device *device, bool train, const st
     mlp.activation = KERNEL_IDENTITY;
     mlp.out = params_narrow_grad(params, layer->weight);
     // With an activation the gradient of the bias comes from the layer above.
-    mlp.dbias = layer->activation == KERNEL_IDENTITY ? params_narrow_grad(params, layer->bias) : NULL;
+    mlp.dbias = layer->activation == KERNEL_IDENTITY && !layer->unbiased ? params_narrow_grad(params, layer->bias) : NULL;
     layer_one(device, mlp, KERNEL_MLP_WEIGHT, &layer->weights);
     if (!arrays->dx)
         return;

@@ -9,6 +9,7 @@
 struct layer {
     struct params *params;
     size_t weight, bias; // numbers of parameters
+    bool unbiased;       // there is no bias
     size_t in, out;      // padded
     enum kernel_activation activation;
     void *aux; // what the way back of the layer above needs of this one's activation
@@ -17,6 +18,9 @@ struct layer {
 
 // Plans the parameters, as network_linear() does.
 struct layer layer_add(struct params *params, size_t in, size_t out, enum kernel_activation activation);
+
+// One without a bias, as network_matrix().
+struct layer layer_add_matrix(struct params *params, size_t in, size_t out);
 
 // Several of the CPU's, of the same x, as one: y[rows][parts][out], out a multiple of 64.
 struct layer layer_add_parts(struct params *params, size_t in, size_t out, size_t parts);

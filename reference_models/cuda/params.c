@@ -47,30 +47,34 @@ static size_t params_offset(const struct params *params, size_t number)
     return entry->offset + (entry->kind == PARAMS_WIDE ? params->narrow : 0);
 }
 
-static void params_widen(const struct params *params)
+void params_widen(const struct params *params, size_t begin, size_t count, cudaStream_t stream)
 {
     struct device *device = params->device;
     const struct kernel_pointwise copy = {.op = KERNEL_POINT_COPY,
                                           .outer = 1,
                                           .rows = 1,
-                                          .columns = (int64_t)params->narrow,
-                                          .a = {.at = params->narrow_grad, .type = KERNEL_BFLOAT16},
-                                          .out = {.at = params->grad, .type = KERNEL_FLOAT32}};
-    device_must(device, kernel_pointwise(&copy, device->stream, &device->err));
+                                          .columns = (int64_t)count,
+                                          .a = {.at = (char *)params->narrow_grad + 2 * begin, .type = KERNEL_BFLOAT16},
+                                          .out = {.at = params->grad + begin, .type = KERNEL_FLOAT32}};
+    device_must(device, kernel_pointwise(&copy, stream, &device->err));
 }
 
-// The bfloat16 copies of the values.
-static void params_narrow(const struct params *params)
+void params_narrow(const struct params *params, size_t begin, size_t count, cudaStream_t stream)
 {
     struct device *device = params->device;
     const struct kernel_pointwise copy = {.op = KERNEL_POINT_COPY,
                                           .outer = 1,
                                           .rows = 1,
-                                          .columns = (int64_t)params->narrow,
-                                          .a = {.at = params->value, .type = KERNEL_FLOAT32},
-                                          .out = {.at = params->copy, .type = KERNEL_BFLOAT16}};
-    if (params->narrow && !device_failed(device))
-        device_must(device, kernel_pointwise(&copy, device->stream, &device->err));
+                                          .columns = (int64_t)count,
+                                          .a = {.at = params->value + begin, .type = KERNEL_FLOAT32},
+                                          .out = {.at = (char *)params->copy + 2 * begin, .type = KERNEL_BFLOAT16}};
+    if (count && !device_failed(device))
+        device_must(device, kernel_pointwise(&copy, stream, &device->err));
+}
+
+static void params_narrow_all(const struct params *params)
+{
+    params_narrow(params, 0, params->narrow, params->device->stream);
 }
 
 // Between the CPU's layout and the GPU's, in host memory.
@@ -100,8 +104,9 @@ void params_allocate(struct params *params, struct device *device, bool train, b
         params->grad = device_alloc(device, all * 4, "the gradients");
     }
     if (train && adam) {
-        params->adam_m = device_alloc(device, all * 4, "the optimizer's state");
-        params->adam_v = device_alloc(device, all * 4, "the optimizer's state");
+        size_t own = params->shards ? all / params->shards : all;
+        params->adam_m = device_alloc(device, own * 4, "the optimizer's state");
+        params->adam_v = device_alloc(device, own * 4, "the optimizer's state");
     }
     float *values = calloc(all + 1, sizeof *values);
     if (!values || count < params->entries) {
@@ -112,7 +117,7 @@ void params_allocate(struct params *params, struct device *device, bool train, b
     for (size_t i = 0; i < params->entries; i++)
         params_turn(params, i, start[i].value, values, true);
     device_upload(device, params->value, values, all * 4);
-    params_narrow(params);
+    params_narrow_all(params);
     device_wait(device);
     free(values);
 }
@@ -140,7 +145,7 @@ void *params_narrow_grad(const struct params *params, size_t number)
 void params_sgd(struct params *params, float rate)
 {
     struct device *device = params->device;
-    params_widen(params);
+    params_widen(params, 0, params->narrow, device->stream);
     const struct kernel_pointwise step = {.op = KERNEL_POINT_ADD,
                                           .outer = 1,
                                           .rows = 1,
@@ -150,7 +155,7 @@ void params_sgd(struct params *params, float rate)
                                           .b = {.at = params->grad, .type = KERNEL_FLOAT32},
                                           .out = {.at = params->value, .type = KERNEL_FLOAT32}};
     device_must(device, kernel_pointwise(&step, device->stream, &device->err));
-    params_narrow(params);
+    params_narrow_all(params);
 }
 
 void params_adam(struct params *params, float rate, float beta1, float beta2, float epsilon)
@@ -158,10 +163,29 @@ void params_adam(struct params *params, float rate, float beta1, float beta2, fl
     struct device *device = params->device;
     const struct kernel_update update = {.optimizer = KERNEL_ADAM, .rate = rate, .epsilon = epsilon, .beta1 = beta1, .beta2 = beta2,
                                          .step = (int64_t)++params->updates};
-    params_widen(params);
+    params_widen(params, 0, params->narrow, device->stream);
     device_must(device, kernel_adam(&update, (int64_t)(params->narrow + params->wide), params->grad, params->value, params->adam_m, params->adam_v,
                                     device->stream, &device->err));
-    params_narrow(params);
+    params_narrow_all(params);
+}
+
+void params_adamw(struct params *params, const struct params_adamw *adamw, size_t begin, size_t state, size_t count)
+{
+    struct device *device = params->device;
+    float *value = params->value + begin;
+    const struct kernel_pointwise shrink = {.op = KERNEL_POINT_ADD,
+                                            .outer = 1,
+                                            .rows = 1,
+                                            .columns = (int64_t)count,
+                                            .factor = -adamw->rate * adamw->decay,
+                                            .a = {.at = value, .type = KERNEL_FLOAT32},
+                                            .b = {.at = value, .type = KERNEL_FLOAT32},
+                                            .out = {.at = value, .type = KERNEL_FLOAT32}};
+    const struct kernel_update update = {.optimizer = KERNEL_ADAM, .rate = adamw->rate, .epsilon = adamw->epsilon, .beta1 = adamw->beta1,
+                                         .beta2 = adamw->beta2, .step = (int64_t)params->updates};
+    device_must(device, kernel_pointwise(&shrink, device->stream, &device->err));
+    device_must(device, kernel_adam(&update, (int64_t)count, params->grad + begin, value, params->adam_m + state, params->adam_v + state,
+                                    device->stream, &device->err));
 }
 
 void params_poison(struct params *params)
@@ -169,7 +193,7 @@ void params_poison(struct params *params)
     static const float nan_value = NAN;
     for (size_t i = 0; i < params->entries; i++)
         device_upload(params->device, params_value(params, i), &nan_value, sizeof nan_value);
-    params_narrow(params);
+    params_narrow_all(params);
     device_wait(params->device);
 }
 

@@ -27,6 +27,7 @@ struct params {
     float *value, *grad, *adam_m, *adam_v;
     void *copy, *narrow_grad; // bfloat16, of the narrow ones
     uint64_t updates;
+    size_t shards; // so many ranks part the optimizer's state between them; 0: nobody; set before params_allocate()
     struct model_param host[PARAMS_MAX]; // of params_download()
     float *host_values;
 };
@@ -53,6 +54,14 @@ void *params_narrow_grad(const struct params *params, size_t number);  // likewi
 
 void params_sgd(struct params *params, float rate);
 void params_adam(struct params *params, float rate, float beta1, float beta2, float epsilon);
+// Of several ranks (exchange.h), on the values begin to begin + count, multiples of 8. narrow: the bfloat16 copies of the values; widen:
+// the gradients in float32. adamw: its state begins at `state`; params->updates has been counted, and the copies are not made.
+struct params_adamw {
+    float rate, beta1, beta2, epsilon, decay;
+};
+void params_narrow(const struct params *params, size_t begin, size_t count, cudaStream_t stream);
+void params_widen(const struct params *params, size_t begin, size_t count, cudaStream_t stream);
+void params_adamw(struct params *params, const struct params_adamw *adamw, size_t begin, size_t state, size_t count);
 void params_poison(struct params *params); // a NaN into each
 
 // Copies of all, in the CPU's order and layout; `more` is put behind them. Waits.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The language model of native/models/transformer.c on the GPU: the same shapes, start values and text. Parameters in float32,
 // everything between the tables and the loss in bfloat16 with sums in float32. Inference is one pass over whole windows, or
-// prefill and decode with a cache of keys and values. Reads kernels.h's launchers only.
+// prefill and decode with a cache of keys and values. As one of several ranks (opts.ranks) it is the model of torch/transformer.py, but for
+// GELU, which is that of the products here, by tanh. Reads kernels.h's launchers only.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference_models/cuda/exchange.h"
 #include "reference_models/cuda/layer.h"
 #include "reference_models/cuda/norm.h"
 #include "reference_models/cuda/pointwise.h"
@@ -16,6 +18,8 @@
 
 enum { PART_Q, PART_K, PART_V, PARTS };
 
+#define ROW_MAX ((size_t)512) // values of a row of a table that the launchers of bags take, in float32
+
 struct block {
     struct norm norm1, norm2;
     struct layer qkv, out, up, down, step_qkv, step_out, step_up, step_down; // step: of decoding, a row of each sequence
@@ -24,9 +28,10 @@ struct block {
     float *lse;
 };
 
-// The inputs of a step, in pinned memory: a row's ids are its byte's and its place's, in one table of both.
+// The inputs of a step, in pinned memory: a row's ids are its byte's and its place's, in one table of both; where that has rows too
+// wide for one bag, those of each piece of the row.
 struct inputs {
-    int64_t *ids; // [batch][context][2]
+    int64_t *ids; // [batch][context][pieces][2]
     int32_t *target;
 };
 
@@ -38,8 +43,12 @@ struct model {
     uint64_t seed;
     bool train;
     float rate;
+    const struct model_ranks *ranks; // NULL: alone, and the native model
+    struct exchange *exchange;       // of several ranks that train; else NULL
+    size_t unit_first[MODEL_UNITS_MAX + 1]; // as exchange_new() takes them
     size_t rows, decode, prompt; // rows: batch * context; bytes decoded one at a time, and those before
     size_t token, position;
+    size_t pieces; // of a row of the tables, each a bag of its own
     struct block block[TRANSFORMER_LAYERS_MAX];
     struct norm norm;
     struct layer head;
@@ -67,6 +76,7 @@ static void transformer_plan(struct model *model)
     model->position = params_add_wide(params, model->shape.context * dim);
     for (size_t i = 0; i < model->shape.layers; i++) {
         struct block *block = &model->block[i];
+        model->unit_first[1 + i] = params->narrow;
         block->norm1 = norm_add(params, dim);
         block->qkv = layer_add(params, dim, 3 * dim, KERNEL_IDENTITY);
         block->out = layer_add(params, dim, dim, KERNEL_IDENTITY);
@@ -74,8 +84,10 @@ static void transformer_plan(struct model *model)
         block->up = layer_add(params, dim, 4 * dim, KERNEL_GELU);
         block->down = layer_add(params, 4 * dim, dim, KERNEL_IDENTITY);
     }
+    model->unit_first[1 + model->shape.layers] = params->narrow;
     model->norm = norm_add(params, dim);
-    model->head = layer_add(params, dim, VOCABULARY, KERNEL_IDENTITY);
+    model->head = model->ranks ? layer_add_matrix(params, dim, VOCABULARY) : layer_add(params, dim, VOCABULARY, KERNEL_IDENTITY);
+    model->unit_first[2 + model->shape.layers] = params->narrow;
 }
 
 static void *transformer_array(struct model *model, size_t columns)
@@ -144,23 +156,24 @@ static void transformer_inputs(struct model *model)
 {
     struct device *device = &model->device;
     size_t rows = model->rows, passes = model->decode + 1, count = transformer_offsets_count(model);
-    int64_t *offsets = malloc((rows + 1) * sizeof *offsets);
+    size_t bags = rows * model->pieces;
+    int64_t *offsets = malloc((bags + 1) * sizeof *offsets);
     int32_t *sequences = malloc(2 * passes * count * sizeof *sequences);
     model->drawn = malloc(2 * rows * sizeof *model->drawn);
     if (!offsets || !sequences || !model->drawn)
         device_must(device, error_set(&device->err, -ENOMEM, "no memory for the inputs"));
-    for (size_t i = 0; offsets && i <= rows; i++)
+    for (size_t i = 0; offsets && i <= bags; i++)
         offsets[i] = 2 * (int64_t)i;
     for (size_t pass = 0; sequences && pass < passes; pass++)
         transformer_offsets(model, pass ? 1 : model->prompt, model->prompt + pass, sequences + 2 * pass * count,
                             sequences + (2 * pass + 1) * count);
-    model->inputs.ids = device_pinned(device, rows * 16);
+    model->inputs.ids = device_pinned(device, bags * 16);
     model->inputs.target = device_pinned(device, rows * 4);
-    model->ids = device_alloc(device, rows * 16, "the ids");
-    model->offsets = device_alloc(device, (rows + 1) * 8, "the ids");
+    model->ids = device_alloc(device, bags * 16, "the ids");
+    model->offsets = device_alloc(device, (bags + 1) * 8, "the ids");
     model->target = device_alloc(device, rows * 4, "the targets");
     model->sequences = device_alloc(device, 2 * passes * count * 4, "the sequences");
-    device_upload(device, model->offsets, offsets, (rows + 1) * 8);
+    device_upload(device, model->offsets, offsets, (bags + 1) * 8);
     device_upload(device, model->sequences, sequences, 2 * passes * count * 4);
     device_wait(device);
     free(offsets);
@@ -241,17 +254,26 @@ static struct kernel_attention transformer_attention(const struct model *model, 
 
 static struct kernel_bags transformer_bags(const struct model *model, int64_t rows, const int64_t *ids, float *table)
 {
-    struct kernel_bags bags = {.type = KERNEL_FLOAT32, .pooling = KERNEL_SUM, .tables = 1, .bags = rows, .dim = (int64_t)model->shape.dim,
-                               .ids_count = 2 * rows, .ids = ids, .offsets = model->offsets};
+    const int64_t pieces = (int64_t)model->pieces;
+    struct kernel_bags bags = {.type = KERNEL_FLOAT32, .pooling = KERNEL_SUM, .tables = 1, .bags = rows * pieces,
+                               .dim = (int64_t)model->shape.dim / pieces, .ids_count = 2 * rows * pieces, .ids = ids, .offsets = model->offsets};
     bags.rows[0] = table;
-    bags.row_counts[0] = (int64_t)(VOCABULARY + model->shape.context);
+    bags.row_counts[0] = (int64_t)(VOCABULARY + model->shape.context) * pieces;
     return bags;
+}
+
+// What this rank and the others exchange; NULL: there are no others, or it does not train.
+static const struct exchange_plan *transformer_exchange(const struct model *model)
+{
+    return model->ranks && model->train ? model->ranks->arg : NULL;
 }
 
 static struct kernel_cross_entropy transformer_entropy(const struct model *model)
 {
+    const struct exchange_plan *plan = transformer_exchange(model);
+    size_t rows = model->rows * (plan ? plan->ranks : 1); // the gradients of all ranks are added
     return (struct kernel_cross_entropy){.type = KERNEL_BFLOAT16, .rows = (int64_t)model->rows, .n = (int64_t)VOCABULARY,
-                                         .scale = 1 / (float)model->rows, .logits = model->logits, .target = model->target,
+                                         .scale = 1 / (float)rows, .logits = model->logits, .target = model->target,
                                          .loss = model->row_loss, .dlogits = model->dlogits};
 }
 
@@ -283,6 +305,7 @@ static void transformer_destroy(struct model *model)
             layer_free(layers[k]);
     }
     layer_free(&model->head);
+    exchange_free(model->exchange);
     device_close(&model->device);
     params_free(&model->params);
     text_free(&model->text);
@@ -299,6 +322,8 @@ static int transformer_refuse(const struct model *model, struct error *err)
                          shape->context);
     if (head != 64 && head != 128)
         return error_set(err, -EINVAL, "heads of %zu are not supported on the GPU: 64 and 128 are; --size large", head);
+    if (shape->dim > 2 * ROW_MAX)
+        return error_set(err, -EINVAL, "rows of %zu are not supported on the GPU: up to %zu are", shape->dim, 2 * ROW_MAX);
     return 0;
 }
 
@@ -313,7 +338,9 @@ static int transformer_create_from(struct model *model, const struct model_opts 
         return rc;
     const struct model_param *start = transformer_ops_f32.params(cpu, &count);
     memcpy(model->name, start, count * sizeof *start);
+    const struct exchange_plan *plan = transformer_exchange(model);
     transformer_plan(model);
+    model->params.shards = plan && plan->sharded ? plan->ranks : 0;
     params_allocate(&model->params, &model->device, model->train, true, start, count);
     transformer_ops_f32.destroy(cpu);
     transformer_buffers(model);
@@ -321,7 +348,16 @@ static int transformer_create_from(struct model *model, const struct model_opts 
     transformer_layers(model);
     if (model->train)
         transformer_scratch(model);
-    return device_created(&model->device, err);
+    rc = device_created(&model->device, err);
+    if (rc == 0 && plan)
+        rc = exchange_new(plan, model->ranks->rank, &model->params, model->shape.layers + 2, model->unit_first, &model->exchange, err);
+    return rc;
+}
+
+static int transformer_open(struct model *model, struct error *err)
+{
+    const struct exchange_plan *plan = model->ranks ? model->ranks->arg : NULL;
+    return plan ? device_open_rank(&model->device, model->ranks->rank, plan->ranks, err) : device_open(&model->device, err);
 }
 
 static int transformer_create(const struct model_opts *opts, struct model **ret_model, struct error *err)
@@ -329,18 +365,24 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
     struct model *model = calloc(1, sizeof *model);
     if (!model)
         return error_set(err, -ENOMEM, "failed to create the transformer: out of memory");
-    model->shape = transformer_shapes[opts->size];
+    model->ranks = opts->ranks;
+    model->shape = (opts->ranks ? transformer_shapes_ranks : transformer_shapes)[opts->size];
+    if (opts->ranks && opts->transformer_shape)
+        model->shape = *opts->transformer_shape;
     if (opts->batch)
         model->shape.batch = opts->batch;
     model->rows = model->shape.batch * model->shape.context;
+    model->pieces = model->shape.dim > ROW_MAX ? 2 : 1;
     model->seed = opts->seed;
     model->train = opts->train;
     model->decode = opts->train ? 0 : opts->decode;
     model->prompt = model->shape.context - model->decode;
-    model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate : TRANSFORMER_RATE(model->shape.dim));
+    model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate
+                          : opts->ranks           ? TRANSFORMER_RANKS_RATE
+                                                  : TRANSFORMER_RATE(model->shape.dim));
     int rc = transformer_refuse(model, err);
     if (rc == 0)
-        rc = device_open(&model->device, err);
+        rc = transformer_open(model, err);
     if (rc == 0)
         rc = transformer_data_open(opts->text_path, &model->text, err);
     if (rc == 0)
@@ -359,18 +401,38 @@ static void transformer_load(struct model *model, uint64_t step)
 {
     struct device *device = &model->device;
     uint32_t *token = model->drawn, *target = model->drawn + model->rows;
-    size_t batch = model->shape.batch, context = model->shape.context;
-    transformer_data_draw(&model->text, &model->shape, model->seed, step, token, target);
+    size_t batch = model->shape.batch, context = model->shape.context, pieces = model->pieces;
+    if (model->ranks)
+        transformer_data_draw_rank(&model->text, &model->shape, model->seed, model->train, model->ranks->rank, step, token, target);
+    else
+        transformer_data_draw(&model->text, &model->shape, model->seed, step, token, target);
     for (size_t b = 0; b < batch; b++)
         for (size_t i = 0; i < context; i++) {
             // Rows of a pass are neighbours: first all of the prompts, then each place of all sequences.
             size_t row = i < model->prompt ? b * model->prompt + i : i * batch + b;
-            model->inputs.ids[2 * row] = token[b * context + i];
-            model->inputs.ids[2 * row + 1] = (int64_t)(VOCABULARY + i);
+            for (size_t piece = 0; piece < pieces; piece++) {
+                int64_t *ids = model->inputs.ids + 2 * (row * pieces + piece);
+                ids[0] = (int64_t)(token[b * context + i] * pieces + piece);
+                ids[1] = (int64_t)((VOCABULARY + i) * pieces + piece);
+            }
             model->inputs.target[row] = (int32_t)target[b * context + i];
         }
-    device_upload(device, model->ids, model->inputs.ids, model->rows * 16);
+    device_upload(device, model->ids, model->inputs.ids, model->rows * pieces * 16);
     device_upload(device, model->target, model->inputs.target, model->rows * 4);
+}
+
+// Of several ranks: the forward pass is about to read a unit's parameters.
+static void transformer_before(struct model *model, size_t unit)
+{
+    if (model->exchange)
+        exchange_before(model->exchange, unit);
+}
+
+// The backward pass has its gradients.
+static void transformer_after(struct model *model, size_t unit)
+{
+    if (model->exchange)
+        exchange_after(model->exchange, unit);
 }
 
 // The new rows' queries where attention reads them, their keys and values too, or into the cache behind `first`.
@@ -413,12 +475,16 @@ static void transformer_pass(struct model *model, size_t pass)
     struct device *device = &model->device;
     size_t batch = model->shape.batch, n = pass ? 1 : model->prompt, rows = batch * n, dim = model->shape.dim, layers = model->shape.layers;
     size_t first = pass ? (model->prompt + pass - 1) * batch : 0;
-    const struct kernel_bags bags = transformer_bags(model, (int64_t)rows, model->ids + 2 * first, params_value(&model->params, model->token));
+    const struct kernel_bags bags = transformer_bags(model, (int64_t)rows, model->ids + 2 * first * model->pieces, params_value(&model->params, model->token));
+    transformer_before(model, 0);
     device_must(device, kernel_bag_forward(&bags, model->embedded, device->stream, &device->err));
     transformer_pointwise(model, 1, rows, (struct kernel_operand){.at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim},
                           POINTWISE_NONE, pointwise_bfloat16(model->block[0].x, 0, dim));
-    for (size_t i = 0; i < layers; i++)
+    for (size_t i = 0; i < layers; i++) {
+        transformer_before(model, 1 + i);
         transformer_block_forward(model, &model->block[i], pass, i + 1 < layers ? model->block[i + 1].x : model->last);
+    }
+    transformer_before(model, 1 + layers);
     if (model->decode) // of the last row of each sequence only
         transformer_pointwise(model, 1, batch, pointwise_bfloat16((char *)model->last + 2 * (n - 1) * dim, 0, n * dim), POINTWISE_NONE,
                               pointwise_bfloat16(model->tail, 0, dim));
@@ -503,16 +569,25 @@ static void transformer_backward(struct model *model)
     const struct kernel_bags bags = transformer_bags(model, (int64_t)model->rows, model->ids, grad);
     layer_backward(&model->head);
     norm_backward(&model->norm, &model->device, model->rows, model->last, model->dnorm, model->dx, model->norm_scratch);
-    for (size_t i = model->shape.layers; i-- > 0;)
+    transformer_after(model, 1 + model->shape.layers);
+    for (size_t i = model->shape.layers; i-- > 0;) {
         transformer_block_backward(model, &model->block[i]);
+        transformer_after(model, 1 + i);
+    }
     transformer_pointwise(model, 1, model->rows, pointwise_bfloat16(model->dx, 0, dim), POINTWISE_NONE,
                           (struct kernel_operand){.at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim});
     device_zero(device, grad, tables * 4);
     device_must(device, kernel_bag_update(&bags, &add, model->embedded, model->scratch, model->scratch_bytes, device->stream, &device->err));
+    transformer_after(model, 0);
 }
 
 static void transformer_update(struct model *model)
 {
+    if (model->exchange) {
+        exchange_update(model->exchange, model->rate, (float)TRANSFORMER_BETA1, (float)TRANSFORMER_RANKS_BETA2, (float)TRANSFORMER_EPSILON,
+                        (float)TRANSFORMER_RANKS_DECAY);
+        return;
+    }
     params_adam(&model->params, model->rate, (float)TRANSFORMER_BETA1, (float)TRANSFORMER_BETA2, (float)TRANSFORMER_EPSILON);
 }
 
@@ -553,6 +628,8 @@ static void transformer_poison(struct model *model)
 static const struct model_param *transformer_params(const struct model *model_const, size_t *ret_count)
 {
     struct model *model = (struct model *)model_const; // the copies are its own
+    if (model->exchange)
+        exchange_gather(model->exchange);
     return params_download(&model->params, model->name, NULL, 0, ret_count);
 }
 

@@ -102,8 +102,6 @@ static int args_set(const struct args_program *program, int option, const char *
         args->cuda = idx == 1;
         if (rc == 0 && args->cuda && program->cpu_only)
             return error_set(err, -EINVAL, "%s is the CPU's only: %s", program->name, program->cpu_only);
-        if (rc == 0 && args->cuda && program->ranks_max > 1)
-            return error_set(err, -EINVAL, "several ranks are of the CPU; on GPUs ddp and fsdp of reference_models/torch have them");
         if (rc == 0 && args->cuda && !program->cuda)
             return error_set(err, -EINVAL, "this program has no CUDA; %s of reference_models/native-cuda has, which needs nvcc to build",
                              program->name);

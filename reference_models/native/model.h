@@ -15,6 +15,7 @@ enum model_size { MODEL_SIZE_SMALL, MODEL_SIZE_DEMO, MODEL_SIZE_LARGE, MODEL_SIZ
 
 struct dlrm_cached_shape;
 struct hstu_shape;
+struct transformer_shape;
 struct vision_shape;
 
 // A model as one of several ranks that train it together. Its parameters and its gradients are flat arrays, cut into units: what the
@@ -45,6 +46,7 @@ struct model_opts {
     const struct hstu_shape *hstu_shape; // another than the size's; NULL: that
     const struct dlrm_cached_shape *dlrm_cached_shape; // likewise
     const struct vision_shape *vision_shape;           // likewise
+    const struct transformer_shape *transformer_shape; // likewise; of several ranks only
     struct pool *pool;     // borrowed; outlives the model
 };
 

@@ -72,7 +72,7 @@ LAW = {
     "reference_models/native/models": COMMON | {"reference_models/native", "reference_models/native/ops"},
     "reference_models/native/ranks": COMMON | {"reference_models/native", "reference_models/native/ops"},
     "reference_models/native/programs": COMMON | {"reference_models/native", "reference_models/native/ops", "reference_models/native/ranks"},
-    "reference_models/cuda": COMMON | {"reference_models/native", "reference_models/native/models", "kernels"},
+    "reference_models/cuda": COMMON | {"reference_models/native", "reference_models/native/models", "reference_models/native/ranks", "kernels"},
     "reference_models/plants": COMMON,
     "reference_models/serve": COMMON | {"reference_models/native"},
     "reference_models/load": COMMON,

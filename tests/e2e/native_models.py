@@ -161,7 +161,8 @@ def case_ranks():
         check("ddp, %s: the same bits" % plant, result("ddp", "--steps", "5", "--ranks", "3", "--plant", plant), plain)
     for name, words, wanted in (("ddp", ("--ranks", "65"), "1 to 64"), ("fsdp", ("--ranks", "0"), "--ranks"),
                                 ("ddp", ("--mode", "infer", "--decode", "4"), "--decode is the transformer's"),
-                                ("fsdp", ("--device", "cuda"), "several ranks are of the CPU"),
+                                ("fsdp", ("--device", "cuda"), "fsdp of reference_models/native-cuda has"),
+                                ("allreduce", ("--device", "cuda"), "allreduce is the CPU's only"),
                                 ("fsdp", ("--plant", "root"), "are planted in ddp"), ("fsdp", ("--plant", "buckets"), "are planted in ddp"),
                                 ("ddp", ("--mode", "infer", "--plant", "buckets"), "are planted in training"),
                                 ("allreduce", ("--plant", "buckets"), "are planted in ddp"),

@@ -2,11 +2,18 @@
 // The models on the GPU without one: their launchers stand in tests/unit/fake_cuda. Their losses and answers must follow the
 // CPU's in float64, within what bfloat16 loses; what they cannot run on is refused before the first step.
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 #include <cuda_runtime.h>
 
+#include "fake_comm.h"
+#include "reference_models/cuda/exchange.h"
 #include "reference_models/native/models/hstu_data.h"
+#include "reference_models/native/models/transformer_data.h"
+#include "reference_models/native/ranks/share.h"
+#include "reference_models/native/workload.h"
 #include "runner.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -184,4 +191,202 @@ TEST(what_cannot_run_is_refused)
     fake_cuda.memory = (size_t)80 << 20;
     check_refused(&dlrm_ops_cuda, opts, -ENOMEM, "no room on the GPU for a table: 12.2 MiB more are needed");
     fake_cuda = usual;
+}
+
+// --- several ranks ------------------------------------------------------------------------------------------------------
+
+#define RANKS 2
+
+static struct transformer_shape ranks_shape = {.layers = 2, .dim = 128, .heads = 2, .context = 32, .batch = 1};
+
+struct ranks_shared {
+    struct ranks_barrier fake, cpu;
+    struct exchange_meeting meeting;
+    uint64_t checksum[RANKS];
+    size_t calls;
+};
+
+struct ranks_run {
+    struct exchange_plan plan;
+    struct ranks_shared *shared;
+    struct share_plan cpu; // ranks 0: the CPU is not asked
+    char *memory;
+};
+
+static struct model_opts ranks_opts(const struct model_ranks *ranks)
+{
+    return (struct model_opts){.seed = 3, .size = MODEL_SIZE_LARGE, .train = true, .text_path = "/nonexistent", .ranks = ranks,
+                               .transformer_shape = &ranks_shape};
+}
+
+static uint64_t ranks_checksum(const struct model *model)
+{
+    size_t count;
+    uint64_t checksum = 0;
+    const struct model_param *params = transformer_ops_cuda.params(model, &count);
+    for (size_t i = 0; i < count; i++)
+        checksum = workload_checksum(checksum, params[i].value, params[i].count * 4);
+    return checksum;
+}
+
+// The checks that the runner counts are those of its own process: here it is the exit code that says it.
+static int ranks_train(uint32_t rank, void *arg)
+{
+    struct ranks_run *run = arg;
+    const struct model_ops *cpu = &transformer_ops_f32, *cuda = &transformer_ops_cuda;
+    struct model_ranks own = {.rank = rank, .arg = &run->plan};
+    struct model *a = model_new(cuda, ranks_opts(&own)), *b = NULL;
+    struct share *share = NULL;
+    bool ok = true;
+    const struct model_param *x, *y;
+    double *start = NULL;
+    size_t count;
+    if (run->cpu.ranks) {
+        share = share_new(&run->cpu, rank, run->memory, &run->shared->cpu);
+        b = model_new(cpu, ranks_opts(share_model(share)));
+        share_begin(share, pool);
+        y = cpu->params(b, &count);
+        start = calloc(y->count, sizeof *start);
+        for (size_t i = 0; i < y->count; i++)
+            start[i] = value_of(cpu, y->value, i);
+    }
+    for (uint64_t step = 0; step < STEPS; step++) {
+        double on_gpu = step_loss(cuda, a, step), on_cpu = b ? step_loss(cpu, b, step) : on_gpu;
+        if (!(fabs(on_gpu - on_cpu) <= 0.02 * fabs(on_cpu))) {
+            fprintf(stderr, "rank %u, step %d: loss %g, the CPU's %g\n", rank, (int)step, on_gpu, on_cpu);
+            ok = false;
+        }
+    }
+    run->shared->checksum[rank] = ranks_checksum(a);
+    if (rank == 0)
+        run->shared->calls = fake_comm_world.calls;
+    if (share)
+        share_end(share);
+    if (start) { // of the table of bytes
+        x = cuda->params(a, &count);
+        y = cpu->params(b, &count);
+        double off = difference(cuda, x->value, cpu, y->value, y->count, start);
+        if (!(off < 2 * CHANGE_LIMIT)) {
+            fprintf(stderr, "rank %u: the change of the table is off by %g\n", rank, off);
+            ok = false;
+        }
+        free(start);
+    }
+    cuda->destroy(a);
+    cpu->destroy(b);
+    share_free(share);
+    if (fake_cuda.allocations) {
+        fprintf(stderr, "rank %u: %zu allocations are left\n", rank, fake_cuda.allocations);
+        ok = false;
+    }
+    return ok ? 0 : 1;
+}
+
+// Trains, and returns the checksum that all ranks have; how many collectives rank 0 took part in.
+static uint64_t check_ranks(bool sharded, size_t bucket_bytes, bool with_cpu, size_t *ret_calls)
+{
+    const struct fake_cuda usual = fake_cuda;
+    const size_t slot = (size_t)(ranks_shape.dim > 512 ? 24 : 4) << 20;
+    struct ranks_run run = {.plan = {.ranks = RANKS, .sharded = sharded, .bucket_bytes = bucket_bytes}};
+    void *memory = NULL, *slots = NULL, *shared_cpu = NULL;
+    int status = 0;
+    if (with_cpu) {
+        const struct model_opts opts = ranks_opts(NULL);
+        run.cpu = (struct share_plan){.ops = &reduce_ops_f32, .ranks = RANKS, .sharded = sharded};
+        run.cpu.units = transformer_ops_f32.units(&opts, run.cpu.first);
+        CHECK_INT(ranks_share(share_bytes(&run.cpu), &shared_cpu, NULL), 0);
+        run.memory = shared_cpu;
+    }
+    CHECK_INT(ranks_share(sizeof *run.shared, &memory, NULL), 0);
+    CHECK_INT(ranks_share(RANKS * slot, &slots, NULL), 0);
+    run.shared = memory;
+    run.plan.meeting = &run.shared->meeting;
+    fake_comm_world = (struct fake_comm_world){.barrier = &run.shared->fake, .memory = slots, .slot = slot};
+    fake_cuda.gpus = RANKS;
+    CHECK_INT(ranks_run(RANKS, ranks_train, &run, &status, NULL), 0);
+    CHECK_INT(status, 0);
+    fake_cuda = usual;
+    uint64_t checksum = run.shared->checksum[0];
+    CHECK(checksum == run.shared->checksum[1]);
+    *ret_calls = run.shared->calls;
+    ranks_unshare(memory, sizeof *run.shared);
+    ranks_unshare(slots, RANKS * slot);
+    if (shared_cpu)
+        ranks_unshare(shared_cpu, share_bytes(&run.cpu));
+    return checksum;
+}
+
+// The CPU's ranks read the same windows and start alike; however the parameters are parted and sent, the bits are the same.
+TEST(ranks_follow_the_cpus)
+{
+    size_t calls, small_calls, sharded_calls;
+    uint64_t checksum = check_ranks(false, 0, true, &calls);
+    CHECK(check_ranks(false, 1, false, &small_calls) == checksum);
+    CHECK(check_ranks(true, 0, false, &sharded_calls) == checksum);
+    CHECK_INT(calls, 2 * STEPS);       // the blocks and what is behind them are hardly more than a first bucket; the tables
+    CHECK_INT(small_calls, 4 * STEPS); // a unit each
+    CHECK_INT(sharded_calls, 8 * STEPS + 4); // gathered and scattered, and all gathered at the end
+}
+
+// Rows of the tables that are cut in two.
+TEST(ranks_of_wide_rows_follow_the_cpus)
+{
+    size_t calls;
+    ranks_shape = (struct transformer_shape){.layers = 1, .dim = 640, .heads = 10, .context = 16, .batch = 1};
+    check_ranks(false, 0, true, &calls);
+    CHECK_INT(calls, 2 * STEPS);
+}
+
+static int ranks_die(uint32_t rank, void *arg)
+{
+    const struct ranks_run *run = arg;
+    const struct model_ranks own = {.rank = rank, .arg = (void *)&run->plan};
+    struct model *model = model_new(&transformer_ops_cuda, ranks_opts(&own));
+    if (rank == 0)
+        step_loss(&transformer_ops_cuda, model, 0); // waits for the other one
+    transformer_ops_cuda.destroy(model);
+    return rank ? 3 : 0;
+}
+
+TEST(a_rank_that_ends_ends_the_others)
+{
+    const size_t slot = (size_t)4 << 20;
+    struct ranks_run run = {.plan = {.ranks = RANKS}};
+    void *memory = NULL, *slots = NULL;
+    int status = 0;
+    CHECK_INT(ranks_share(sizeof *run.shared, &memory, NULL), 0);
+    CHECK_INT(ranks_share(RANKS * slot, &slots, NULL), 0);
+    run.shared = memory;
+    run.plan.meeting = &run.shared->meeting;
+    fake_comm_world = (struct fake_comm_world){.barrier = &run.shared->fake, .memory = slots, .slot = slot};
+    fake_cuda.gpus = RANKS;
+    CHECK_INT(ranks_run(RANKS, ranks_die, &run, &status, NULL), 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    ranks_unshare(memory, sizeof *run.shared);
+    ranks_unshare(slots, RANKS * slot);
+}
+
+TEST(ranks_that_cannot_run_are_refused)
+{
+    const struct fake_cuda usual = fake_cuda;
+    struct exchange_meeting *meeting = NULL;
+    void *memory = NULL;
+    CHECK_INT(ranks_share(sizeof *meeting, &memory, NULL), 0);
+    meeting = memory;
+    struct exchange_plan plan = {.ranks = 2, .meeting = meeting};
+    const struct model_ranks own = {.rank = 0, .arg = &plan};
+    struct model_opts small = ranks_opts(&own);
+    fake_cuda.gpus = 1;
+    check_refused(&transformer_ops_cuda, ranks_opts(&own), -EINVAL, "2 ranks need a GPU each, and this machine shows 1; --ranks 1");
+    fake_cuda.gpus = 2;
+    check_refused(&transformer_ops_cuda, ranks_opts(&own), -ENOSYS, "UPGATE_NCCL=");
+    small.transformer_shape = NULL;
+    small.size = MODEL_SIZE_DEMO;
+    check_refused(&transformer_ops_cuda, small, -EINVAL, "heads of 32");
+    fake_cuda.gpus = 3;
+    plan.ranks = 3;
+    plan.sharded = true;
+    check_refused(&transformer_ops_cuda, ranks_opts(&own), -EINVAL, "3 ranks cannot share the parameters");
+    fake_cuda = usual;
+    ranks_unshare(memory, sizeof *meeting);
 }

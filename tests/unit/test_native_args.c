@@ -13,7 +13,8 @@
 
 static const struct args_program one = {.name = "dlrm", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1};
 static const struct args_program many = {
-    .name = "allreduce", .summary = "a test", .ranks_default = 2, .ranks_min = 2, .ranks_max = 64, .root = true};
+    .name = "allreduce", .summary = "a test", .ranks_default = 2, .ranks_min = 2, .ranks_max = 64, .root = true,
+    .cpu_only = "its ranks share memory"};
 static const struct args_program ddp = {
     .name = "ddp", .summary = "a test", .ranks_default = 2, .ranks_min = 1, .ranks_max = 64, .root = true, .buckets = true};
 static const struct args_program decoder = {
@@ -119,7 +120,7 @@ TEST(refused)
     check_refused(&one, "--ranks 2", "1 to 1");
     check_refused(&many, "--ranks 1", "2 to 64");
     check_refused(&many, "--ranks 65", "2 to 64");
-    check_refused(&many, "--device cuda", "several ranks are of the CPU");
+    check_refused(&many, "--device cuda", "allreduce is the CPU's only: its ranks share memory");
     check_refused(&one, "--device cuda", "this program has no CUDA");
     check_refused(&one, "--plant buckets:3", "takes no value");
     check_refused(&one, "--mode infer --rate -3", "negative");

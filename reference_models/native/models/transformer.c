@@ -100,7 +100,7 @@ static void transformer_plan(struct model *model)
 static size_t transformer_units(const struct model_opts *opts, size_t first[MODEL_UNITS_MAX + 1])
 {
     static const struct model_ranks any = {.rank = 0};
-    struct model model = {.ranks = &any, .shape = transformer_shapes_ranks[opts->size]};
+    struct model model = {.ranks = &any, .shape = opts->transformer_shape ? *opts->transformer_shape : transformer_shapes_ranks[opts->size]};
     transformer_plan(&model);
     memcpy(first, model.unit_first, sizeof model.unit_first);
     return model.units;
@@ -226,6 +226,8 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
     model->net = (struct network){.pool = opts->pool, .seed = opts->seed, .train = opts->train};
     model->ranks = opts->ranks;
     model->shape = (opts->ranks ? transformer_shapes_ranks : transformer_shapes)[opts->size];
+    if (opts->ranks && opts->transformer_shape)
+        model->shape = *opts->transformer_shape;
     if (opts->batch)
         model->shape.batch = opts->batch;
     model->rows = model->shape.batch * model->shape.context;

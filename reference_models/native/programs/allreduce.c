@@ -146,7 +146,8 @@ int main(int argc, char **argv)
         .ranks_default = 2,
         .ranks_min = 2,
         .ranks_max = ARGS_RANKS_MAX,
-        .root = true};
+        .root = true,
+        .cpu_only = "its ranks share memory"};
     struct args args;
     int code = EXIT_CODE_PASS;
     if (!args_begin(&program, argc, argv, &args, &code))

@@ -12,5 +12,5 @@ int main(int argc, char **argv)
                                                 .ranks_max = ARGS_RANKS_MAX,
                                                 .root = true,
                                                 .buckets = true};
-    return ddp_main(&program, false, argc, argv);
+    return DDP_MAIN(&program, false, argc, argv);
 }

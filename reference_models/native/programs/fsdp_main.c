@@ -10,5 +10,5 @@ int main(int argc, char **argv)
                                                 .ranks_default = 2,
                                                 .ranks_min = 1,
                                                 .ranks_max = ARGS_RANKS_MAX};
-    return ddp_main(&program, true, argc, argv);
+    return DDP_MAIN(&program, true, argc, argv);
 }

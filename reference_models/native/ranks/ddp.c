@@ -12,8 +12,6 @@
 
 _Static_assert(ARGS_RANKS_MAX <= REDUCE_RANKS_MAX, "as many as can be asked for");
 
-#define DDP_SMALL_BUCKET_BYTES ((size_t)10486) // 0.01 MiB, what torch/ddp.py plants
-
 struct ddp {
     struct job job;
     const struct model_ops *ops;

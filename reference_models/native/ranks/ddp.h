@@ -5,7 +5,16 @@
 
 #include "reference_models/native/args.h"
 
+#define DDP_SMALL_BUCKET_BYTES ((size_t)10486) // 0.01 MiB, what torch/ddp.py plants
+
 // main() of both; sharded: fsdp.
 int ddp_main(const struct args_program *program, bool sharded, int argc, char **argv);
+// Of reference_models/cuda: a GPU for each rank; --device cpu and --dtype float64 are ddp_main()'s.
+int ddp_cuda_main(const struct args_program *program, bool sharded, int argc, char **argv);
+#ifdef NATIVE_CUDA
+#define DDP_MAIN ddp_cuda_main
+#else
+#define DDP_MAIN ddp_main
+#endif
 
 #endif

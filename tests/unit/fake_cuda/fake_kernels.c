@@ -231,7 +231,8 @@ int kernel_bag_forward(const struct kernel_bags *bags, void *out, cudaStream_t s
 {
     size_t dim = (size_t)bags->dim;
     (void)stream;
-    (void)err;
+    if (dim < 1 || dim % 4 || dim > 512)
+        return error_set(err, -EINVAL, "embedding bag: rows of %zu", dim);
     for (int64_t number = 0; number < bags->tables * bags->bags; number++) {
         int64_t table = number / bags->bags, bag = number % bags->bags;
         for (size_t j = 0; j < dim; j++) {

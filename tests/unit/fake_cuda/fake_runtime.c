@@ -11,6 +11,10 @@ struct fake_stream {
     int unused;
 };
 
+struct fake_event {
+    int unused;
+};
+
 cudaError_t cudaDriverGetVersion(int *version)
 {
     *version = fake_cuda.driver;
@@ -54,6 +58,39 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     free(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return device >= 0 && device < fake_cuda.gpus ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    *event = calloc(1, sizeof **event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    (void)event;
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
     return cudaSuccess;
 }
 
