@@ -339,8 +339,8 @@ TEST(ranks_of_wide_rows_follow_the_cpus)
 
 static int ranks_die(uint32_t rank, void *arg)
 {
-    const struct ranks_run *run = arg;
-    const struct model_ranks own = {.rank = rank, .arg = (void *)&run->plan};
+    struct ranks_run *run = arg;
+    const struct model_ranks own = {.rank = rank, .arg = &run->plan};
     struct model *model = model_new(&transformer_ops_cuda, ranks_opts(&own));
     if (rank == 0)
         step_loss(&transformer_ops_cuda, model, 0); // waits for the other one
