@@ -333,6 +333,7 @@ static int transformer_create_from(struct model *model, const struct model_opts 
     struct model *cpu = NULL;
     size_t count;
     cpu_opts.train = false;
+    cpu_opts.batch = 1; // it computes nothing: its activations would be gigabytes of each rank
     int rc = transformer_ops_f32.create(&cpu_opts, &cpu, err);
     if (rc)
         return rc;
