@@ -116,17 +116,20 @@ static void reduced_join_gists(struct reduced *a, const struct reduced *b, struc
     strbuf_add_bytes(&ret->gist_bytes, b->gist_bytes.text, b->gist_bytes.len);
 }
 
-// waits_ns are sums modulo 2^64, as is all that is done with them here: no order has a say, whatever a damaged file holds.
-static void reduced_meeting_add(struct reduced_meeting *sum, const struct reduced_meeting *more)
+// False: the waits are too long together. What is added makes them longer in every order, so that they are too long by any tree.
+static bool reduced_meeting_add(struct reduced_meeting *sum, const struct reduced_meeting *more)
 {
     bool later = more->last_ns > sum->last_ns || (more->last_ns == sum->last_ns && more->last > sum->last);
     int64_t last_ns = later ? more->last_ns : sum->last_ns;
-    sum->waits_ns += sum->count * ((uint64_t)last_ns - (uint64_t)sum->last_ns);
-    sum->waits_ns += more->waits_ns + more->count * ((uint64_t)last_ns - (uint64_t)more->last_ns);
+    unsigned __int128 waits_ns = (unsigned __int128)sum->waits_ns + more->waits_ns; // counts below 2^32, times below 2^62: there is room
+    waits_ns += (unsigned __int128)sum->count * ((uint64_t)last_ns - (uint64_t)sum->last_ns);
+    waits_ns += (unsigned __int128)more->count * ((uint64_t)last_ns - (uint64_t)more->last_ns);
+    sum->waits_ns = (uint64_t)waits_ns;
     sum->last = later ? more->last : sum->last;
     sum->last_ns = last_ns;
     sum->count += more->count;
     sum->repeats |= more->repeats;
+    return waits_ns < REDUCED_WAITS_NS_END;
 }
 
 static int reduced_join_meetings(const struct reduced *a, const struct reduced *b, struct reduced *ret, const uint32_t *of_a, const uint32_t *of_b,
@@ -143,8 +146,9 @@ static int reduced_join_meetings(const struct reduced *a, const struct reduced *
             of_second.node = of_b[of_second.node];
         }
         int order = i == a->meeting_count ? 1 : k == b->meeting_count ? -1 : reduced_meeting_order(&of_first, &of_second);
-        if (order == 0)
-            reduced_meeting_add(&of_first, &of_second);
+        if (order == 0 && !reduced_meeting_add(&of_first, &of_second))
+            return error_set(err, -EBADMSG, "ranks wait longer in collective %llu than a clock can show: one of the files, or a shard, is damaged",
+                             (unsigned long long)of_first.number);
         if (ret->meeting_count == REDUCED_MEETINGS_MAX)
             return error_set(err, -E2BIG, "the ranks have more than %d collectives, of each node its own: give fewer directories or files at a time",
                              (int)REDUCED_MEETINGS_MAX);

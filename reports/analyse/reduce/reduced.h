@@ -21,6 +21,7 @@ enum {
     REDUCED_MEETINGS_MAX = 1 << 22   // collectives, of each node its own: 200 steps of 100 collectives on 200 nodes, 235 MB of memory
 };
 #define REDUCED_NS_END ((int64_t)1 << 61) // as times in stores (tracer/store/ranges.h)
+#define REDUCED_WAITS_NS_END ((uint64_t)1 << 62) // of all ranks of a node in one collective: a million ranks that wait for an hour
 
 enum reduced_flag { // stored
     REDUCED_ENDED = 1,    // its recorder was ended in order
@@ -71,7 +72,8 @@ struct reduced { // {0}: nothing, to which anything can be added
     size_t node_count, member_count, gist_count, meeting_count;
 };
 
-// -EINVAL: they are of different jobs, or have a rank in common, which would count twice. -E2BIG: REDUCED_MEETINGS_MAX. sum is then as before.
+// -EINVAL: they are of different jobs, or have a rank in common, which would count twice. -E2BIG: REDUCED_MEETINGS_MAX. -EBADMSG: the waits
+// in a collective would be REDUCED_WAITS_NS_END or longer, so that one of both is damaged. sum is then as before.
 ERROR_CHECKED int reduced_add(struct reduced *sum, const struct reduced *more, struct error *err);
 void reduced_free(struct reduced *reduced); // {0} ok
 const struct reduced_rank *reduced_member(const struct reduced *reduced, int64_t rank); // NULL: it is not there

@@ -4,6 +4,7 @@
 #include "reports/analyse/reduce/reduced.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -188,15 +189,36 @@ int reduced_encode_file(const struct reduced *reduced, FILE *file, size_t *ret_b
 
 // --- in -------------------------------------------------------------------------------------------
 
-static char *reduced_take_text(struct varints *bytes)
+struct reduced_in { // what is read, and why it is refused
+    struct varints bytes;
+    char why[160]; // of the first thing that cannot be; "": the bytes end too early, or a number has another form
+};
+
+static void __attribute__((format(printf, 2, 3))) reduced_refuse(struct reduced_in *in, const char *fmt, ...)
 {
-    uint64_t len = varint_get(bytes);
-    const uint8_t *text = len <= REDUCED_NAME_MAX ? varint_take(bytes, (size_t)len) : NULL;
-    if (!text || memchr(text, 0, (size_t)len)) {
-        bytes->bad = true;
-        return xstrdup("");
-    }
-    return xasprintf("%.*s", (int)len, (const char *)text);
+    va_list args;
+    if (in->bytes.bad)
+        return;
+    in->bytes.bad = true;
+    va_start(args, fmt);
+    vsnprintf(in->why, sizeof in->why, fmt, args);
+    va_end(args);
+}
+
+static uint64_t reduced_take_number(struct reduced_in *in)
+{
+    return varint_get(&in->bytes);
+}
+
+static char *reduced_take_text(struct reduced_in *in, const char *what)
+{
+    uint64_t len = reduced_take_number(in);
+    if (len > REDUCED_NAME_MAX)
+        reduced_refuse(in, "the name of a %s has %llu bytes, and may have %d", what, (unsigned long long)len, (int)REDUCED_NAME_MAX);
+    const uint8_t *text = in->bytes.bad ? NULL : varint_take(&in->bytes, (size_t)len);
+    if (text && memchr(text, 0, (size_t)len))
+        reduced_refuse(in, "the name of a %s has a zero in it", what);
+    return in->bytes.bad || !text ? xstrdup("") : xasprintf("%.*s", (int)len, (const char *)text);
 }
 
 static uint64_t reduced_take_word(struct varints *bytes)
@@ -208,23 +230,34 @@ static uint64_t reduced_take_word(struct varints *bytes)
     return word;
 }
 
-// A number below `end`; else bad.
-static uint64_t reduced_take_below(struct varints *bytes, uint64_t end)
+// Of things that have `least` bytes each: more than the file has room for are refused before the first is read.
+static uint64_t reduced_take_count(struct reduced_in *in, size_t least, const char *what)
 {
-    uint64_t value = varint_get(bytes);
-    if (value < end)
-        return value;
-    bytes->bad = true;
+    uint64_t count = reduced_take_number(in), room = (uint64_t)(in->bytes.end - in->bytes.at) / least;
+    if (count <= room)
+        return count;
+    reduced_refuse(in, "it counts %llu %s, and has room for %llu", (unsigned long long)count, what, (unsigned long long)room);
     return 0;
 }
 
-// What is added to `before`, below `end`; else bad.
-static uint64_t reduced_take_from(struct varints *bytes, uint64_t before, uint64_t end)
+// A number below `end`; else refused.
+static uint64_t reduced_take_below(struct reduced_in *in, uint64_t end, const char *what)
+{
+    uint64_t value = reduced_take_number(in);
+    if (value < end)
+        return value;
+    reduced_refuse(in, "%s is %llu, and has to be below %llu", what, (unsigned long long)value, (unsigned long long)end);
+    return 0;
+}
+
+// What is added to `before`, below `end`; else refused.
+static uint64_t reduced_take_from(struct reduced_in *in, uint64_t before, uint64_t end, const char *what)
 {
     uint64_t value;
-    if (!__builtin_add_overflow(before, varint_get(bytes), &value) && value < end)
+    bool over = __builtin_add_overflow(before, reduced_take_number(in), &value);
+    if (!over && value < end)
         return value;
-    bytes->bad = true;
+    reduced_refuse(in, "%s behind %llu is not below %llu", what, (unsigned long long)before, (unsigned long long)end);
     return 0;
 }
 
@@ -233,96 +266,113 @@ static bool reduced_is_time(int64_t ns)
     return ns > -REDUCED_NS_END && ns < REDUCED_NS_END;
 }
 
-static void reduced_take_nodes(struct varints *bytes, struct reduced *ret)
+static void reduced_take_nodes(struct reduced_in *in, struct reduced *ret)
 {
-    uint64_t count = varint_get(bytes);
-    for (uint64_t i = 0; i < count && !bytes->bad; i++) {
-        struct reduced_node node = {.boot = reduced_take_text(bytes)};
-        node.host = reduced_take_text(bytes);
-        node.wall_minus_monotonic_ns = varint_unzigzag(varint_get(bytes));
-        node.error_ns = (int64_t)reduced_take_below(bytes, (uint64_t)REDUCED_NS_END) - 1;
-        bytes->bad |= !reduced_is_time(node.wall_minus_monotonic_ns) || (i && strcmp(ret->nodes[i - 1].boot, node.boot) >= 0);
+    enum { NODE_BYTES = 4 };
+    uint64_t count = reduced_take_count(in, NODE_BYTES, "nodes");
+    for (uint64_t i = 0; i < count && !in->bytes.bad; i++) {
+        struct reduced_node node = {.boot = reduced_take_text(in, "boot")};
+        node.host = reduced_take_text(in, "host");
+        node.wall_minus_monotonic_ns = varint_unzigzag(reduced_take_number(in));
+        node.error_ns = (int64_t)reduced_take_below(in, (uint64_t)REDUCED_NS_END, "the error of a clock") - 1;
+        if (!reduced_is_time(node.wall_minus_monotonic_ns))
+            reduced_refuse(in, "the clock of node %llu is %lld ns off", (unsigned long long)i, (long long)node.wall_minus_monotonic_ns);
+        if (i && strcmp(ret->nodes[i - 1].boot, node.boot) >= 0)
+            reduced_refuse(in, "node %llu is there twice, or out of order", (unsigned long long)i);
         vector_push(ret->nodes, ret->node_count, node);
     }
 }
 
-static void reduced_take_members(struct varints *bytes, struct reduced *ret)
+static void reduced_take_members(struct reduced_in *in, struct reduced *ret)
 {
-    uint64_t count = varint_get(bytes), next = 0;
-    for (uint64_t i = 0; i < count && !bytes->bad; i++) {
-        struct reduced_rank member = {.rank = (int32_t)reduced_take_from(bytes, next, (uint64_t)ret->ranks)};
-        member.node = (uint32_t)reduced_take_below(bytes, ret->node_count);
-        member.flags = (uint32_t)reduced_take_below(bytes, REDUCED_FLAGS + 1);
-        member.dropped = varint_get(bytes);
+    enum { MEMBER_BYTES = 4 };
+    uint64_t count = reduced_take_count(in, MEMBER_BYTES, "ranks"), next = 0;
+    if (count > (uint64_t)ret->ranks)
+        reduced_refuse(in, "it counts %llu ranks of a job of %d", (unsigned long long)count, (int)ret->ranks);
+    for (uint64_t i = 0; i < count && !in->bytes.bad; i++) {
+        struct reduced_rank member = {.rank = (int32_t)reduced_take_from(in, next, (uint64_t)ret->ranks, "a rank")};
+        member.node = (uint32_t)reduced_take_below(in, ret->node_count, "the node of a rank");
+        member.flags = (uint32_t)reduced_take_below(in, REDUCED_FLAGS + 1, "what is told of a rank");
+        member.dropped = reduced_take_number(in);
         next = (uint64_t)member.rank + 1;
         vector_push(ret->members, ret->member_count, member);
     }
 }
 
-static void reduced_take_gists(struct varints *bytes, struct reduced *ret)
+static void reduced_take_gists(struct reduced_in *in, struct reduced *ret)
 {
-    uint64_t count = varint_get(bytes), rank = 0, next = 0;
+    enum { BYTES_LEAST = 5 }; // two of them of an empty gist
+    uint64_t count = reduced_take_count(in, BYTES_LEAST, "windows"), rank = 0, next = 0;
     bool full = false; // behind the last window that there can be
     struct gist gist;
-    for (uint64_t i = 0; i < count && !bytes->bad; i++) {
+    for (uint64_t i = 0; i < count && !in->bytes.bad; i++) {
         uint64_t before = rank;
-        rank = reduced_take_from(bytes, rank, (uint64_t)ret->ranks);
+        rank = reduced_take_from(in, rank, (uint64_t)ret->ranks, "the rank of a window");
         if (rank != before) {
             next = 0;
             full = false;
         }
-        uint64_t window = varint_get(bytes), size = reduced_take_below(bytes, GIST_BYTES_MAX + 1);
-        bool over = full || __builtin_add_overflow(window, next, &window);
-        const uint8_t *one = varint_take(bytes, (size_t)size);
-        if (!one || over || !reduced_member(ret, (int64_t)rank) || !gist_decode(one, (size_t)size, &gist)) {
-            bytes->bad = true;
+        uint64_t window = reduced_take_number(in), size = reduced_take_below(in, GIST_BYTES_MAX + 1, "the size of a window");
+        if (full || __builtin_add_overflow(window, next, &window))
+            reduced_refuse(in, "windows of rank %llu are out of order: one comes behind the last that there can be", (unsigned long long)rank);
+        if (!in->bytes.bad && !reduced_member(ret, (int64_t)rank))
+            reduced_refuse(in, "it has a window of rank %llu, which is not among its ranks", (unsigned long long)rank);
+        const uint8_t *one = in->bytes.bad ? NULL : varint_take(&in->bytes, (size_t)size);
+        if (one && !gist_decode(one, (size_t)size, &gist))
+            reduced_refuse(in, "window %llu of rank %llu: its lengths, their counts or sums, or its phases cannot be", (unsigned long long)window,
+                           (unsigned long long)rank);
+        if (!one || in->bytes.bad)
             return;
-        }
         reduced_put_gist(ret, (int32_t)rank, window, one, (size_t)size);
         full = window == UINT64_MAX;
         next = window + 1;
     }
 }
 
-static void reduced_take_meeting(struct varints *bytes, const struct reduced *reduced, const struct reduced_meeting *before, const size_t *on_node,
+static void reduced_take_meeting(struct reduced_in *in, const struct reduced *reduced, const struct reduced_meeting *before, const size_t *on_node,
                                  struct reduced_meeting *ret)
 {
-    uint64_t count, last;
-    int64_t step;
     ret->communicator = before->communicator;
-    ret->number = reduced_take_from(bytes, before->number, (uint64_t)1 << 63);
-    ret->node = (uint32_t)reduced_take_below(bytes, reduced->node_count);
-    count = varint_get(bytes);
-    last = reduced_take_below(bytes, (uint64_t)reduced->ranks);
-    step = varint_unzigzag(varint_get(bytes));
+    ret->number = reduced_take_from(in, before->number, (uint64_t)1 << 63, "the number of a collective");
+    ret->node = (uint32_t)reduced_take_below(in, reduced->node_count, "the node of a collective");
+    uint64_t count = reduced_take_number(in), last = reduced_take_below(in, (uint64_t)reduced->ranks, "who came last to a collective");
+    int64_t step = varint_unzigzag(reduced_take_number(in));
     ret->repeats = count & 1;
     count >>= 1;
-    ret->waits_ns = count > 1 ? varint_get(bytes) : 0;
-    const struct reduced_rank *member = reduced_member(reduced, (int64_t)last);
-    if (bytes->bad || !member || member->node != ret->node || !count || count > on_node[ret->node] ||
-        __builtin_add_overflow(before->last_ns, step, &ret->last_ns) || !reduced_is_time(ret->last_ns)) {
-        bytes->bad = true;
+    ret->waits_ns = count > 1 ? reduced_take_below(in, REDUCED_WAITS_NS_END, "the sum of the waits in a collective, in ns,") : 0;
+    if (in->bytes.bad)
         return;
-    }
+    const struct reduced_rank *member = reduced_member(reduced, (int64_t)last);
+    if (!member || member->node != ret->node)
+        reduced_refuse(in, "rank %llu came last to a collective on node %u, and is not there", (unsigned long long)last, ret->node);
+    else if (!count || count > on_node[ret->node])
+        reduced_refuse(in, "%llu ranks came to a collective on a node that has %zu", (unsigned long long)count, on_node[ret->node]);
+    else if (__builtin_add_overflow(before->last_ns, step, &ret->last_ns) || !reduced_is_time(ret->last_ns))
+        reduced_refuse(in, "the time of a collective is none that a clock shows");
     ret->count = (uint32_t)count;
-    ret->last = member->rank;
+    ret->last = (int32_t)last;
 }
 
-static void reduced_take_meetings(struct varints *bytes, struct reduced *ret)
+static void reduced_take_meetings(struct reduced_in *in, struct reduced *ret)
 {
+    enum { MEETING_BYTES = 5 };
     size_t *on_node = xcalloc(ret->node_count + 1, sizeof *on_node);
     for (size_t i = 0; i < ret->member_count; i++)
         on_node[ret->members[i].node]++;
     uint64_t communicator = 0, left;
-    for (size_t groups = 0; (left = varint_get(bytes)) && !bytes->bad; groups++) {
-        struct reduced_meeting before = {.communicator = reduced_take_word(bytes)};
-        bytes->bad |= groups && before.communicator <= communicator;
+    for (size_t groups = 0; (left = reduced_take_count(in, MEETING_BYTES, "collectives")) && !in->bytes.bad; groups++) {
+        struct reduced_meeting before = {.communicator = reduced_take_word(&in->bytes)};
+        if (groups && before.communicator <= communicator)
+            reduced_refuse(in, "a communicator is there twice, or out of order");
         communicator = before.communicator;
-        for (uint64_t i = 0; i < left && !bytes->bad; i++) {
+        for (uint64_t i = 0; i < left && !in->bytes.bad; i++) {
             struct reduced_meeting one = {0};
-            reduced_take_meeting(bytes, ret, &before, on_node, &one);
-            bytes->bad |= (i && one.number == before.number && one.node <= before.node) || ret->meeting_count == REDUCED_MEETINGS_MAX;
-            if (!bytes->bad)
+            reduced_take_meeting(in, ret, &before, on_node, &one);
+            if (i && one.number == before.number && one.node <= before.node)
+                reduced_refuse(in, "collective %llu is there twice on a node, or out of order", (unsigned long long)one.number);
+            if (ret->meeting_count == REDUCED_MEETINGS_MAX)
+                reduced_refuse(in, "it has more than %d collectives", (int)REDUCED_MEETINGS_MAX);
+            if (!in->bytes.bad)
                 vector_push(ret->meetings, ret->meeting_count, one);
             before = one;
         }
@@ -331,18 +381,20 @@ static void reduced_take_meetings(struct varints *bytes, struct reduced *ret)
 }
 
 // All behind the version.
-static void reduced_take(struct varints *bytes, struct reduced *ret)
+static void reduced_take(struct reduced_in *in, struct reduced *ret)
 {
-    ret->run = reduced_take_text(bytes);
-    ret->restart = varint_unzigzag(varint_get(bytes));
-    ret->ranks = (int32_t)reduced_take_below(bytes, REDUCED_RANKS_MAX + 1);
-    ret->window_steps = varint_get(bytes);
-    bytes->bad |= !*ret->run || !ret->ranks || !ret->window_steps;
-    reduced_take_nodes(bytes, ret);
-    reduced_take_members(bytes, ret);
-    reduced_take_gists(bytes, ret);
-    reduced_take_meetings(bytes, ret);
-    bytes->bad |= bytes->at != bytes->end;
+    ret->run = reduced_take_text(in, "run");
+    ret->restart = varint_unzigzag(reduced_take_number(in));
+    ret->ranks = (int32_t)reduced_take_below(in, REDUCED_RANKS_MAX + 1, "how many ranks the job has");
+    ret->window_steps = reduced_take_number(in);
+    if (!*ret->run || !ret->ranks || !ret->window_steps)
+        reduced_refuse(in, "its run has no name, no ranks, or windows of no steps");
+    reduced_take_nodes(in, ret);
+    reduced_take_members(in, ret);
+    reduced_take_gists(in, ret);
+    reduced_take_meetings(in, ret);
+    if (in->bytes.at != in->bytes.end)
+        reduced_refuse(in, "something follows its end");
 }
 
 int reduced_decode(const void *from, size_t size, const char *name, struct reduced *ret, struct error *err)
@@ -353,20 +405,23 @@ int reduced_decode(const void *from, size_t size, const char *name, struct reduc
     if (size < sizeof reduced_magic + REDUCED_CHECKSUM_SIZE)
         return error_set(err, -EBADMSG, "'%s' is cut off", name);
     const uint8_t *begin = from, *end = begin + size - REDUCED_CHECKSUM_SIZE;
-    struct varints bytes = {.at = begin + sizeof reduced_magic, .end = end}, sum = {.at = end, .end = end + REDUCED_CHECKSUM_SIZE};
+    struct reduced_in in = {.bytes = {.at = begin + sizeof reduced_magic, .end = end}};
+    struct varints sum = {.at = end, .end = end + REDUCED_CHECKSUM_SIZE};
     if (reduced_checksum(begin, (size_t)(end - begin)) != reduced_take_word(&sum))
         return error_set(err, -EBADMSG, "'%s' is damaged or cut off: its checksum is another one", name);
-    uint64_t version = varint_get(&bytes);
+    uint64_t version = reduced_take_number(&in);
     if (version > REDUCED_VERSION)
         return error_set(err, -EINVAL, "'%s' is of version %llu, this upgate knows %d: take a newer upgate", name, (unsigned long long)version,
                          (int)REDUCED_VERSION);
-    bytes.bad |= version != REDUCED_VERSION;
-    reduced_take(&bytes, ret);
-    if (!bytes.bad)
+    if (version != REDUCED_VERSION)
+        reduced_refuse(&in, "there is no version %llu", (unsigned long long)version);
+    reduced_take(&in, ret);
+    if (!in.bytes.bad)
         return 0;
-    size_t at = (size_t)(bytes.at - begin);
+    size_t at = (size_t)(in.bytes.at - begin);
     reduced_free(ret);
-    return error_set(err, -EBADMSG, "'%s' is damaged: what stands before byte %zu cannot be", name, at);
+    return error_set(err, -EBADMSG, "'%s' is damaged before byte %zu: %s", name, at,
+                     *in.why ? in.why : "it ends too early, or a number there is none");
 }
 
 int reduced_read(const char *path, struct reduced *ret, struct error *err)

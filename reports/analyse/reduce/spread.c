@@ -138,6 +138,24 @@ size_t spread_encode(const struct spread *spread, uint8_t *ret)
     return (size_t)(at - ret);
 }
 
+static uint64_t spread_capped(unsigned __int128 sum)
+{
+    return sum > UINT64_MAX ? UINT64_MAX : (uint64_t)sum;
+}
+
+// Is the sum one that lengths in these bins can have? What spread_add makes of such spreads is one again, full counts and sums included.
+static bool spread_sum_fits(const struct spread *spread)
+{
+    unsigned __int128 least = 0, most = 0; // capped, as sums are
+    for (size_t i = 0; i < spread->bin_count; i++) {
+        const struct spread_bin *bin = &spread->bins[i];
+        uint64_t low = spread_low((uint64_t)bin->index << spread->level), next = spread_low(((uint64_t)bin->index + 1) << spread->level);
+        least = spread_capped(least + spread_capped((unsigned __int128)bin->count * low));
+        most = spread_capped(most + spread_capped((unsigned __int128)bin->count * next));
+    }
+    return spread->sum_ns >= least && spread->sum_ns <= most;
+}
+
 void spread_decode(struct varints *bytes, size_t bytes_max, struct spread *ret)
 {
     uint64_t level = varint_get(bytes), count = varint_get(bytes), index = 0;
@@ -161,5 +179,5 @@ void spread_decode(struct varints *bytes, size_t bytes_max, struct spread *ret)
         ret->bins[ret->bin_count++] = (struct spread_bin){times, (uint32_t)index};
     }
     ret->sum_ns = varint_get(bytes);
-    bytes->bad |= spread_bytes(ret->bins, ret->bin_count) > bytes_max;
+    bytes->bad |= spread_bytes(ret->bins, ret->bin_count) > bytes_max || !spread_sum_fits(ret);
 }
