@@ -361,6 +361,40 @@ TEST(a_stage_that_works_longer_by_waits_on_the_host)
     }
 }
 
+// A node for each rank, whose clocks are known within so much.
+static void pipe_nodes(struct pipe *job, int error_us)
+{
+    char sql[400];
+    story_sql(&job->story, "UPDATE recording SET target = json_set(target, '$.nodes', json_array())");
+    for (int i = 0; i < job->stages * job->replicas; i++) {
+        snprintf(sql, sizeof sql, "UPDATE recording SET target = json_set(target, '$.nodes[#]', json_object('host', 'node-%d', "
+                 "'process_first', %lld, 'process_last', %lld, 'cpu_first', 0, 'clock_error_ns', %d000))", i, (long long)job->process[i],
+                 (long long)job->process[i], error_us);
+        story_sql(&job->story, sql);
+    }
+}
+
+TEST(a_stage_on_another_node_is_named_as_far_as_clocks_tell)
+{
+    for (int host = 0; host < 2; host++)
+        for (int known = 0; known < 2; known++) {
+            struct pipe job = pipe_of(4, 1); // a step takes some 100 ms, in which no stage works for 200 ms at one go
+            job.host = host;
+            job.extra[1] = 4;
+            pipe_open(&job);
+            pipe_run(&job);
+            pipe_nodes(&job, known ? 10 : 50000);
+            const struct stall *late = pipe_late(&job);
+            CHECK_INT(pipe_named(&job), known);
+            CHECK((job.story.stalls->heat.blocks > 0) == (known == 1)); // nor in the map of ranks by time
+            if (late) {
+                CHECK_INT(late->rank, 1);
+                CHECK_STR(late->host, "node-1");
+            }
+            story_close(&job.story);
+        }
+}
+
 TEST(what_is_waited_for_without_being_seen_is_nobodys)
 {
     struct pipe job = pipe_of(4, 1); // what stage 2 does longer was not seen

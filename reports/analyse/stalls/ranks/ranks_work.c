@@ -84,12 +84,22 @@ static void work_waits(struct work_chain *chain, const struct ranks_wait *waits,
 
 // ---- whose doing it is ----
 
+// Is it surely in that time that `waiter` waits for the row? On two nodes as far as ranks_surely_later: what is shorter may be the clocks' doing.
+static bool work_is_sure(const struct ranks *ranks, uint32_t waiter, uint32_t row, int64_t begin, int64_t end)
+{
+    return ranks_surely_later(ranks, row, end, waiter, begin);
+}
+
 // Of [begin, end), in which `waiter` waits for the row, what that one works in.
 static void work_own(struct ranks *ranks, uint32_t waiter, uint32_t row, int64_t begin, int64_t end)
 {
     const struct rank_row *one = &ranks->rows[row];
     const struct trace_busy held = {.spans = ranks->held + one->held_first, .count = one->held_count};
-    ranks_put_idle(ranks, &held, begin, end, waiter, row);
+    size_t at = trace_idle_from(&held, begin);
+    struct trace_window piece;
+    while (trace_idle(&held, &at, &begin, end, &piece))
+        if (work_is_sure(ranks, waiter, row, piece.begin, piece.end))
+            ranks_put_late(ranks, piece.begin, piece.end, waiter, row);
 }
 
 static void work_blame(struct work_chain *chain, uint32_t waiter, uint32_t row, int64_t begin, int64_t end, int depth)
@@ -101,7 +111,7 @@ static void work_blame(struct work_chain *chain, uint32_t waiter, uint32_t row, 
         int64_t from = one->begin > begin ? one->begin : begin, to = one->end < end ? one->end : end;
         chain->looks--;
         work_own(chain->ranks, waiter, row, begin, from);
-        if (one->last != waiter && depth < WORK_DEPTH_MAX)
+        if (one->last != waiter && depth < WORK_DEPTH_MAX && work_is_sure(chain->ranks, waiter, row, from, to))
             work_blame(chain, waiter, one->last, from, to, depth + 1);
         begin = to;
     }
@@ -148,10 +158,22 @@ void ranks_work_of(struct ranks *ranks, struct ranks_wait *waits, size_t count, 
 
 // ---- on the host ----
 
+static uint32_t work_node(const struct ranks *ranks, uint32_t row)
+{
+    return ranks->trace->processes[ranks->rows[row].process].node;
+}
+
 static int work_by_begin(const void *left, const void *right)
 {
     const struct ranks_wait *a = left, *b = right;
     return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+static int work_by_node(const void *left, const void *right, void *ranks)
+{
+    const struct ranks_wait *a = left, *b = right;
+    uint32_t of_a = work_node(ranks, a->row), of_b = work_node(ranks, b->row);
+    return of_a != of_b ? (of_a < of_b ? -1 : 1) : work_by_begin(a, b);
 }
 
 static bool work_clocks_known(const struct ranks *ranks)
@@ -162,8 +184,8 @@ static bool work_clocks_known(const struct ranks *ranks)
     return true;
 }
 
-// Somebody waits in all of [begin, end), and in each part of it that is for who works there.
-static void work_shared(struct ranks *ranks, const struct ranks_wait *waits, size_t count)
+// Somebody waits in all of [begin, end), and in each part of it that is for who works there. node: of whom alone these are; TRACE_NONE: of all.
+static void work_shared(struct ranks *ranks, const struct ranks_wait *waits, size_t count, uint32_t node)
 {
     for (size_t i = 0; i < count;) {
         int64_t begin = waits[i].begin, end = waits[i].end;
@@ -174,9 +196,22 @@ static void work_shared(struct ranks *ranks, const struct ranks_wait *waits, siz
         }
         for (uint32_t row = 0; row < ranks->row_count; row++) {
             uint32_t waiter = row == first ? second : first;
-            if (waiter != TRACE_NONE)
+            if (waiter != TRACE_NONE && (node == TRACE_NONE || work_node(ranks, row) == node))
                 work_own(ranks, waiter, row, begin, end);
         }
+    }
+}
+
+// Ranks of a node have one clock: whom they wait for there is known however little is known of the clocks of others.
+static void work_shared_on_nodes(struct ranks *ranks, struct ranks_wait *waits, size_t count)
+{
+    if (count)
+        qsort_r(waits, count, sizeof *waits, work_by_node, ranks);
+    for (size_t first = 0, end; first < count; first = end) {
+        uint32_t node = work_node(ranks, waits[first].row);
+        for (end = first + 1; end < count && work_node(ranks, waits[end].row) == node; end++)
+            ;
+        work_shared(ranks, waits + first, end - first, node);
     }
 }
 
@@ -199,7 +234,10 @@ void ranks_work_of_waits(struct ranks *ranks)
     }
     if (count)
         qsort(waits, count, sizeof *waits, work_by_begin);
-    if (work_clocks_known(ranks))
-        work_shared(ranks, waits, count);
+    if (work_clocks_known(ranks)) {
+        work_shared(ranks, waits, count, TRACE_NONE);
+        if (ranks->trace->node_count > 1)
+            work_shared_on_nodes(ranks, waits, count);
+    }
     free(waits);
 }
