@@ -161,9 +161,28 @@ static int choose_check_job(struct merge_result *result, const struct scan_shard
         return error_set(err, -EINVAL, "'%s' is of a job of %d ranks, '%s' of one of %d: two jobs of one name; take one of them out of the "
                          "directory, and give each its own --job", first->path, (int)first->who.launcher.ranks, shard->path,
                          (int)shard->who.launcher.ranks);
-    if (shard->rank != shard->who.launcher.rank)
-        choose_note(result, "'%s' is of rank %d, whatever its name says", shard->path, (int)shard->who.launcher.rank);
+    int32_t named = shard->outer_ranks ? shard->outer_rank : shard->who.launcher.rank;
+    if (shard->rank != named)
+        choose_note(result, "'%s' is of rank %d, whatever its name says", shard->path, (int)named);
     return 0;
+}
+
+// A recorder around a launcher knows the launcher's own number only, where it saw none of the ranks that it started: beside others of such launchers
+// that is no rank of the job.
+static void choose_find_rankless(struct merge_result *result)
+{
+    const struct scan *scan = &result->scan;
+    const struct scan_shard *several = NULL;
+    for (size_t i = 0; i < scan->count && !several; i++)
+        if (choose_is_candidate(result, &scan->shards[i]) && !scan->shards[i].why && scan->shards[i].outer_ranks)
+            several = &scan->shards[i];
+    for (size_t i = 0; i < scan->count && several; i++) {
+        struct scan_shard *shard = &scan->shards[i];
+        if (choose_is_candidate(result, shard) && !shard->why && !shard->part && !shard->outer_ranks &&
+            shard->who.launcher.ranks == several->outer_ranks && strcmp(shard->who.run, several->who.run) == 0)
+            shard->why = xasprintf("'%s' has none of the ranks that its launcher started: its recorder was ended before them, or saw no "
+                                   "environment of theirs", shard->path);
+    }
 }
 
 static int choose_by_rank(const void *left, const void *right)
@@ -178,6 +197,7 @@ static int choose_collect(struct merge_result *result, bool part, struct error *
 {
     struct scan *scan = &result->scan;
     int rc = 0;
+    choose_find_rankless(result);
     for (size_t i = 0; i < scan->count && rc == 0; i++) {
         struct scan_shard *shard = &scan->shards[i];
         if (!choose_is_candidate(result, shard) || shard->why)
@@ -294,14 +314,17 @@ static void choose_find_shardless(struct merge_result *result, const struct choo
 // Why of those whose shard is not one, or who left a reason in its place; the others have left nothing, or are of another node's part.
 static void choose_find_missing(struct merge_result *result, const struct choose_claims *all, bool part)
 {
+    bool several = false;
+    for (size_t i = 0; i < result->chosen_count; i++)
+        several |= result->chosen[i]->outer_ranks > 0;
     for (size_t i = 0; i < result->scan.count; i++) {
         const struct scan_shard *shard = &result->scan.shards[i];
         if (!choose_is_candidate(result, shard) || !shard->why)
             continue;
-        if (shard->rank < result->ranks && !choose_has(all, (int32_t)shard->rank))
+        if (!several && shard->rank < result->ranks && !choose_has(all, (int32_t)shard->rank))
             choose_add_missing(result, (int32_t)shard->rank, shard->why);
-        else
-            choose_note(result, "rank %lld: %s", (long long)shard->rank, shard->why);
+        else // the number in a name is that of a launcher, of whose ranks nothing is known
+            choose_note(result, "%s %lld: %s", several ? "recorder" : "rank", (long long)shard->rank, shard->why);
     }
     for (size_t i = 0; i < result->chosen_count; i++)
         choose_find_missing_of_part(result, all, result->chosen[i]);

@@ -115,11 +115,11 @@ static void merge_add_ranks(const json_t *target, const struct scan_shard *shard
 {
     json_t *one;
     size_t i;
-    bool told = false;
+    bool told = false, single = !shard->part && !shard->outer_ranks;
     json_array_foreach(json_object_get(target, "ranks"), i, one) {
         json_t *copy = json_is_object(one) ? json_deep_copy(one) : NULL;
-        // Its identity may be newer than its environment. What a part says has been put right already.
-        if (copy && !shard->part && json_integer_value(json_object_get(copy, "pid")) == shard->pid) {
+        // Its identity may be newer than its environment. What a part says has been put right already, and of several ranks their environment is all.
+        if (copy && single && json_integer_value(json_object_get(copy, "pid")) == shard->pid) {
             told = true;
             json_object_set_new(copy, "rank", json_integer(shard->who.launcher.rank));
             json_object_set_new(copy, "ranks", json_integer(shard->who.launcher.ranks));
@@ -128,7 +128,7 @@ static void merge_add_ranks(const json_t *target, const struct scan_shard *shard
             json_array_append(words->ranks, copy);
         json_decref(copy);
     }
-    if (!told && !shard->part) // its environment said nothing, or could not be read
+    if (!told && single) // its environment said nothing, or could not be read
         json_array_append_new(words->ranks, json_pack("{sI sI si si sI}", "pid", (json_int_t)shard->pid, "start_ns", (json_int_t)0, "rank",
                                                       (int)shard->who.launcher.rank, "ranks", (int)shard->who.launcher.ranks, "node",
                                                       (json_int_t)node));
@@ -274,6 +274,7 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
                                       .shift_ns = merge_shift_of(result, node),
                                       .cpu_first = node->cpu_first,
                                       .rank = shard->part ? -1 : shard->who.launcher.rank,
+                                      .several = shard->outer_ranks > 0,
                                       .machine = !node->process_first};
     rc = shard_take(store, shard_store, &place, err);
     if (rc == -EIO && merge_is_whole(shard_store))

@@ -191,7 +191,9 @@ static void query_put(struct query *query, const struct scan_shard *shard, size_
     for (size_t i = 0; i < batch->count && !query->rc; i += (size_t)query->columns) {
         int at = 1;
         sqlite3_bind_int64(query->insert, at++, (int64_t)index << QUERY_SHARD_BITS | (first + (int64_t)i / query->columns));
-        if (query->own[0])
+        if (query->own[0] && shard->outer_ranks)
+            sqlite3_bind_null(query->insert, at++); // its rows are those of all
+        else if (query->own[0])
             sqlite3_bind_int(query->insert, at++, shard->who.launcher.rank);
         if (query->own[1])
             sqlite3_bind_text(query->insert, at++, shard->who.host, -1, SQLITE_STATIC);

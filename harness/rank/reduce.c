@@ -31,7 +31,10 @@ static void reduce_member(const struct reduced_source *source, uint64_t window_s
     const struct reduced_node node = {.boot = xstrdup(source->boot), .host = xstrdup(source->host), .error_ns = -1};
     *ret = (struct reduced){.run = xstrdup(source->run), .restart = source->restart, .ranks = source->ranks, .window_steps = window_steps};
     vector_push(ret->nodes, ret->node_count, node);
-    vector_push(ret->members, ret->member_count, ((struct reduced_rank){.rank = source->rank}));
+    for (size_t i = 0; i < source->several_count; i++)
+        vector_push(ret->members, ret->member_count, ((struct reduced_rank){.rank = source->several[i]}));
+    if (!source->several)
+        vector_push(ret->members, ret->member_count, ((struct reduced_rank){.rank = source->rank}));
 }
 
 // Sums of 1, 2, 4, … shards, as a number counts in binary: where one of as many is there already, both become one of twice as many. So each shard
@@ -83,31 +86,34 @@ static void reduce_shard(void *arg, size_t index)
     struct reduce_work *work = arg;
     struct reduced reduced = {0};
     const struct scan_shard *shard = work->shards->chosen[index];
+    int32_t *several = shard->outer_ranks ? xcalloc(shard->held_count + 1, sizeof *several) : NULL;
+    for (size_t i = 0; i < shard->held_count && several; i++)
+        several[i] = shard->held[i].rank;
     const struct reduced_source source = {.run = shard->who.run,
                                           .host = shard->who.host,
                                           .boot = shard->who.boot,
                                           .restart = shard->who.launcher.restart,
                                           .rank = shard->who.launcher.rank,
                                           .ranks = shard->who.launcher.ranks,
+                                          .several = several,
+                                          .several_count = several ? shard->held_count : 0,
                                           .pid = shard->pid,
                                           .wall_minus_monotonic_ns = shard->who.clock.wall_minus_monotonic_ns,
                                           .clock_error_ns = scan_clock_error_ns(shard),
                                           .ended = shard->ended};
     struct error err = {0};
     struct store *store = NULL;
-    if (shard->part) { // its rows do not say whose they are
+    if (shard->part) { // its rows do not say whose they are, and several is NULL
         work->why[index] = xasprintf("'%s' has several ranks in one: reduce the shards that it was made of", shard->path);
         return;
     }
-    if (work->opts->dry_run) {
+    int rc = work->opts->dry_run ? 0 : scan_open(shard, &store, &err);
+    if (work->opts->dry_run)
         reduce_member(&source, work->opts->window_steps, &reduced);
-        reduce_put(work, &reduced);
-        return;
-    }
-    int rc = scan_open(shard, &store, &err);
-    if (rc == 0)
+    else if (rc == 0)
         rc = reduced_load(store, &source, work->opts->window_steps, &reduced, &err);
     store_close(store);
+    free(several);
     if (rc)
         work->why[index] = xstrdup(err.text);
     else

@@ -89,6 +89,69 @@ static int scan_read_part(const json_t *target, struct scan_shard *shard, struct
     return holds && scan_sort_held(shard) ? 0 : error_set(err, -EINVAL, "'%s' does not say which ranks it is of", shard->path);
 }
 
+struct scan_told { // a process of the shard by its environment
+    int64_t rank, ranks;
+};
+
+static int scan_by_told(const void *left, const void *right)
+{
+    const struct scan_told *a = left, *b = right;
+    if (a->ranks != b->ranks)
+        return a->ranks < b->ranks ? -1 : 1;
+    return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+// Processes of the shard that are ranks of a larger job than the one by which it was recorded: a launcher started them. Not those that inherited
+// what the worker's own environment says, which its identity may know better.
+static struct scan_told *scan_find_told(const json_t *list, const struct scan_shard *shard, size_t *ret_count)
+{
+    struct scan_told *told = NULL;
+    json_int_t own = 0;
+    json_t *one;
+    size_t i;
+    *ret_count = 0;
+    json_array_foreach(list, i, one)
+        if (json_integer_value(json_object_get(one, "pid")) == shard->pid)
+            own = json_integer_value(json_object_get(one, "ranks"));
+    json_array_foreach(list, i, one) {
+        json_int_t rank = json_integer_value(json_object_get(one, "rank")), ranks = json_integer_value(json_object_get(one, "ranks"));
+        bool inner = json_integer_value(json_object_get(one, "pid")) != shard->pid && ranks > shard->who.launcher.ranks && ranks != own;
+        if (inner && json_is_integer(json_object_get(one, "rank")) && rank >= 0 && rank < ranks && ranks <= INT32_MAX)
+            vector_push(told, *ret_count, (struct scan_told){rank, ranks});
+    }
+    if (*ret_count)
+        qsort(told, *ret_count, sizeof *told, scan_by_told);
+    return told;
+}
+
+// Of several such jobs the one of which most ranks are here.
+static void scan_read_several(const json_t *target, struct scan_shard *shard)
+{
+    size_t count, best = 0, most = 0;
+    struct scan_told *told = scan_find_told(json_object_get(target, "ranks"), shard, &count);
+    for (size_t first = 0, end; first < count; first = end) {
+        size_t ranks = 1;
+        for (end = first + 1; end < count && told[end].ranks == told[first].ranks; end++)
+            ranks += told[end].rank != told[end - 1].rank;
+        if (ranks > most) {
+            most = ranks;
+            best = first;
+        }
+    }
+    for (size_t i = best; i < count && told[i].ranks == told[best].ranks; i++)
+        if (i == best || told[i].rank != told[i - 1].rank)
+            vector_push(shard->held, shard->held_count, (struct scan_rank){.rank = (int32_t)told[i].rank});
+    if (count) {
+        struct launcher_rank *launcher = &shard->who.launcher;
+        shard->outer_rank = launcher->rank;
+        shard->outer_ranks = launcher->ranks;
+        launcher->rank = (int32_t)told[best].rank;
+        launcher->ranks = (int32_t)told[best].ranks;
+        launcher->local_rank = launcher->local_ranks = -1;
+    }
+    free(told);
+}
+
 static int scan_read_identity(struct store *store, struct scan_shard *shard, struct error *err)
 {
     char *text = store_get_text(store, "SELECT target FROM recording ORDER BY id LIMIT 1", "");
@@ -105,6 +168,7 @@ static int scan_read_identity(struct store *store, struct scan_shard *shard, str
     if (rc == 0 && rank) {
         shard->pid = (int64_t)json_integer_value(json_object_get(rank, "pid"));
         scan_read_end_clock(rank, shard);
+        scan_read_several(target, shard);
     }
     json_decref(target);
     free(text);
@@ -159,7 +223,11 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
     if (shard->end_ns < shard->begin_ns) // no event
         shard->end_ns = shard->begin_ns;
     shard->ending = scan_is_ending(shard);
-    if (!shard->part)
+    for (size_t k = 0; k < shard->held_count && shard->outer_ranks; k++) {
+        shard->held[k].begin_ns = shard->begin_ns;
+        shard->held[k].end_ns = shard->end_ns;
+    }
+    if (!shard->part && !shard->outer_ranks)
         vector_push(shard->held, shard->held_count, (struct scan_rank){shard->who.launcher.rank, shard->begin_ns, shard->end_ns});
     if (!shard->part && shard->end_ns == shard->begin_ns) // of a part: no time in which all of its ranks were recorded
         rc = error_set(err, -ENODATA, "'%s' is empty: its recorder %s", shard->path,

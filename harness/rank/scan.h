@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shards in a directory: which there are, whose they are, from when to when they recorded. Reads one row of each, and leaves it as
 // it is. What cannot be read is in the list all the same, with the reason. A part is a shard of all ranks of a node, which
-// `upgate merge --part` made there.
+// `upgate merge --part` made there. Where `upgate rank` stood in front of a launcher, one recorder has recorded all ranks that it
+// started: who they are is told by their environment, of whose job the launcher's own number says nothing.
 #ifndef UPGATE_HARNESS_RANK_SCAN_H
 #define UPGATE_HARNESS_RANK_SCAN_H
 
@@ -25,13 +26,14 @@ struct scan_shard {
     char *run;                   // the name of its directory
     int64_t restart, rank;       // by its name
     char *why;                   // it cannot be merged, or was never made: a sentence; NULL: it can, and the rest is filled
-    struct identity who;         // of a part, its first rank
+    struct identity who;         // of a part, or of several ranks, the first one
     bool part;
-    struct scan_rank *held;      // its own one, or those of a part
+    int32_t outer_rank, outer_ranks; // of several ranks: which of how many their launcher is by its own environment; outer_ranks 0: of one, or a part
+    struct scan_rank *held;      // its own one, or all of them, as they rise
     size_t held_count;
     json_t *missing;             // of a part, which ranks it lacks for a reason: [{"rank", "why"}]; NULL: none
     struct identity_clock end_clock; // as its end says; wall_minus_monotonic_ns 0: it was not ended in order, or is a part
-    int64_t pid;                 // of the worker; 0: a part
+    int64_t pid;                 // of the worker, or of the launcher of several ranks; 0: a part
     // Of the node's CLOCK_MONOTONIC; end: of its last event, where it was not ended in order. Of a part, when all of its ranks were recorded.
     int64_t begin_ns, end_ns;
     int64_t threshold_ns, sample_hz;

@@ -59,7 +59,7 @@ static char *seen_key(const struct scan_shard *shard)
     const struct identity *who = &shard->who;
     char *key = shard->why ? xasprintf("%s/%s: %s", shard->run, name, shard->why)
                            : xasprintf("%s/%s: %s %d-%d %s %lld %lld", shard->run, name, who->run, (int)who->launcher.restart,
-                                       (int)who->launcher.rank, who->boot, (long long)shard->pid, (long long)shard->started_wall_ns);
+                                       (int)(shard->outer_ranks ? shard->outer_rank : who->launcher.rank), who->boot, (long long)shard->pid, (long long)shard->started_wall_ns);
     string_make_utf8(key, strlen(key));
     return key;
 }
@@ -91,6 +91,8 @@ static json_t *seen_entry(const struct scan_shard *shard, int process)
     else
         json_object_set_new(entry, "who", identity_json(&shard->who));
     json_object_set_new(entry, "part", json_boolean(shard->part));
+    json_object_set_new(entry, "outer_rank", json_integer(shard->outer_rank));
+    json_object_set_new(entry, "outer_ranks", json_integer(shard->outer_ranks));
     json_object_set_new(entry, "held", held);
     json_object_set_new(entry, "missing", seen_missing_of(shard));
     json_object_set_new(entry, "pid", json_integer((json_int_t)shard->pid));
@@ -203,7 +205,7 @@ static bool seen_read_held(const json_t *list, struct scan_shard *ret)
             return false;
         vector_push(ret->held, ret->held_count, (struct scan_rank){.rank = (int32_t)rank});
     }
-    return ret->held_count && ret->held[0].rank == ret->who.launcher.rank && (ret->part || ret->held_count == 1);
+    return ret->held_count && ret->held[0].rank == ret->who.launcher.rank && (ret->part || ret->outer_ranks || ret->held_count == 1);
 }
 
 // What is in ret is scan_free's, in any case.
@@ -219,6 +221,11 @@ static bool seen_read(const json_t *entry, struct scan_shard *ret)
     ret->missing = json_is_array(missing) ? json_incref(missing) : NULL;
     ret->part = json_is_true(json_object_get(entry, "part"));
     ret->alive = json_is_true(json_object_get(entry, "alive"));
+    int64_t outer_rank, outer_ranks;
+    if (!seen_number(entry, "outer_rank", 0, INT32_MAX, &outer_rank) || !seen_number(entry, "outer_ranks", 0, INT32_MAX, &outer_ranks))
+        return false;
+    ret->outer_rank = (int32_t)outer_rank;
+    ret->outer_ranks = (int32_t)outer_ranks;
     if (!path || !folder || !seen_number(entry, "restart", 0, NUMBER_MAX, &ret->restart) || !seen_number(entry, "rank", 0, NUMBER_MAX, &ret->rank) ||
         !seen_number(entry, "pid", INT64_MIN, INT64_MAX, &ret->pid) ||
         !seen_number(entry, "started_wall_ns", INT64_MIN, INT64_MAX, &ret->started_wall_ns) ||

@@ -342,7 +342,7 @@ static char *shard_value_moved(const struct shard_map *map, const char *table, c
         return xasprintf("shard_ns(s.%s, %lld)", column, (long long)(shard_is_time(table, column) ? place->shift_ns : 0));
     if (strcmp(column, "cpu") == 0 || strcmp(column, "cpu_in") == 0 || strcmp(column, "cpu_out") == 0)
         return place->cpu_first < 0 ? xstrdup("-1") : place->cpu_first ? xasprintf("s.%s + %lld", column, (long long)place->cpu_first) : NULL;
-    if (steps && place->rank >= 0 && strcmp(column, "rank") == 0)
+    if (steps && place->rank >= 0 && !place->several && strcmp(column, "rank") == 0)
         return xasprintf("CASE (SELECT count(DISTINCT rank) FROM main.recorded_step) WHEN 1 THEN %d ELSE s.rank END", (int)place->rank);
     if (counter && strcmp(column, "name") == 0) {
         char *own = place->rank < 0 ? xstrdup("") : xasprintf(" || ' rank %d'", (int)place->rank);

@@ -21,6 +21,7 @@ struct shard_place {
     int64_t shift_ns;      // is added to times, not to lengths
     int64_t cpu_first;     // is added to numbers of CPUs; -1: they become -1, not known
     int32_t rank;          // names its steps, where it has one rank's, and the counters of its cgroup; -1: they have their names already
+    bool several;          // it has more than that one: their steps have their names already
     bool machine;          // with the counters of the whole machine: once for a node is enough
 };
 

@@ -547,6 +547,62 @@ def case_reduced(folder):
     assert done.returncode == 2 and "--window is of --reduced" in done.stderr, done
 
 
+SEVERAL = "for r in %d %d; do RANK=$r WORLD_SIZE=4 sh -c '%s' & done; wait"
+
+
+def case_several_ranks(folder):
+    """One recorder around what starts the ranks of a node: a merge, a part, reduced ranks, SQL and MPI know each of them."""
+    run, store, whole, again = (os.path.join(folder, name) for name in ("job", "run.db", "whole.reduced", "again.reduced"))
+    started = [rig.rank(folder, "sh", "-c", SEVERAL % (2 * node, 2 * node + 1, WORK % 16), options=("--job", "job"), env=rig.environment(
+        SLURM_PROCID=node, SLURM_NTASKS=2, SLURM_JOB_ID=7, SLURM_STEP_ID=0, SLURM_NODEID=node)) for node in range(2)]
+    for one in started:
+        _, stderr = one.communicate(timeout=60)
+        assert one.returncode == 0 and stderr == "", stderr
+    rig.await_end(folder)
+    paths = [os.path.join(run, "0-%d.db" % node) for node in range(2)]
+    for node, path in enumerate(paths):
+        begin_ns = rig.rows(path, "SELECT begin_ns FROM recording")[0][0]
+        rig.change(path, *(("INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, ?, ?, ?, 40000000)",
+                            (2 * node + rank, index, begin_ns + 100_000_000 * index)) for rank in range(2) for index in range(10)))
+    code, document, stderr = rig.merge(folder, store)
+    assert code == 0 and (document["ranks"], document["nodes"], document["missing"], document["notes"]) == (4, 1, [], []), (code, document, stderr)
+    assert rig.rows(store, "SELECT rank, count(*) FROM recorded_step GROUP BY rank") == [(rank, 10) for rank in range(4)]
+    parts = os.path.join(folder, "parts")
+    code, document, stderr = rig.part(run, parts)
+    assert code == 0 and rig.shards(parts) == ["job/0-0.part.db"] and not document["missing"], (code, document, stderr)
+    code, document, stderr = rig.merge(parts, store)
+    assert code == 0 and (document["ranks"], document["missing"]) == (4, []), (code, document, stderr)
+    code, document, stderr = rig.reduced(run, "-o", whole)
+    assert code == 0 and (document["ranks"], document["missing"], document["windows"]) == (4, [], 8), (code, document, stderr)
+    assert sorted((row["rank"], row["steps"]) for row in document["rows"]) == [(rank, 10) for rank in range(4)], document
+    assert rig.reduced(run, "--dry-run")[0] == 0 and rig.reduced(run, "--part", "-o", parts)[0] == 0
+    with open(whole, "rb") as one, open(os.path.join(parts, "job", "0-0.reduced"), "rb") as two:
+        expected = one.read()
+        assert expected == two.read()
+    if rig.mpi_lacks() is None:
+        code, stdout, stderr = rig.mpi_reduce((2, run, "-o", again))
+        with open(again, "rb") as file:
+            assert code == 0 and file.read() == expected, (code, stdout, stderr)
+    code, document, _ = rig.query(run, "--map", "SELECT count(*) AS n FROM recorded_step")
+    assert code == 0 and [(row["rank"], row["n"]) for row in document["rows"]] == [(None, 20)] * 2, document
+    code, document, _ = rig.query(run, "--map", "SELECT rank, count(*) AS n FROM recorded_step GROUP BY rank")
+    assert code == 0 and [(row["rank"], row["n"]) for row in document["rows"]] == [(rank, 10) for rank in range(4)], document
+
+    # There twice, in a shard of its own; a recorder that saw none of its ranks; none at all.
+    twice = os.path.join(run, "0-1.2.db")
+    shutil.copy(os.path.join(shards_of_a_job(os.path.join(folder, "single"), of=4), "0-1.db"), twice)
+    for code, _, stderr in (rig.merge(run, store), rig.reduced(run)):
+        assert code == 2 and "rank 1 of run 'job' is there twice" in stderr, (code, stderr)
+    os.unlink(twice)
+    rig.change(paths[1], "UPDATE recording SET target = json_remove(target, '$.ranks')")
+    code, document, _ = rig.merge(run, store)
+    assert code == 3 and [one["rank"] for one in document["missing"]] == [2, 3], document
+    assert any("has none of the ranks that its launcher started" in note for note in document["notes"]), document
+    os.unlink(paths[1])
+    code, document, _ = rig.merge(run, store)
+    assert code == 3 and document["missing"] == [{"rank": rank, "why": "it has no shard"} for rank in (2, 3)] and document["notes"] == [], document
+
+
 def case_mpi_reduce(folder):
     """Reduced where they lie and added with MPI: the bytes, the words and the exit code are those of a merge of all shards in one directory, however
     many processes there are and whatever each of them sees."""

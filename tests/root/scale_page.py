@@ -178,12 +178,13 @@ def said(text, here):
 
 
 def check_rank(place, text):
-    """A shard of each rank."""
+    """A shard of each rank, or, of all that each torchrun behind it started (--nproc-per-node 2)."""
     named = re.search(r" -o (\S+)", text).group(1)
     rig.await_end(named)
     folder = os.path.join(place.work, named)
     code, document, stderr = rig.merge(folder, os.path.join(place.folder, "check.db"))
-    assert code == 0 and document["ranks"] == COUNT and not document["missing"], (text, code, document, stderr)
+    ranks = 2 * COUNT if re.search(r"upgate rank .*-- torchrun", text) else COUNT
+    assert code == 0 and document["ranks"] == ranks and not document["missing"], (text, code, document, stderr)
 
 
 def check_node(place, text):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard of one rank, reduced: what is in which window, what is in none, and shards that cannot be reduced.
+// A shard, reduced: what is in which window, what is in none; of several ranks the same as of each alone; and shards that cannot be reduced.
 #include "reports/analyse/reduce/reduced_load.h"
 
 #include <errno.h>
@@ -13,18 +13,33 @@ enum { STEPS = 20, STEP_MS = 100, WINDOW = 5, FROM_MS = 1000 };
 static const struct reduced_source source = {.run = "job", .host = "vm", .boot = "boot", .restart = 2, .rank = 3, .ranks = 8, .pid = 1000,
                                              .wall_minus_monotonic_ns = 77, .clock_error_ns = 5, .ended = true};
 
-static void shard_open_story(struct story *story)
+static void put_kernels(struct story *story)
 {
-    story_open(story);
-    story_rank(story, 1000, 3, 8);
     story_sql(story, "INSERT INTO string (id, text) VALUES (900, '_Z4gemm'), (901, 'nccl'), (902, 'forward'), (903, 'inner')");
     story_sql(story, "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes, "
                      "dynamic_shared_bytes, local_bytes) VALUES (1, 900, 'gemm', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0), (2, 901, "
                      "'ncclDevKernel_AllReduce', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)");
-    char sql[200];
-    snprintf(sql, sizeof sql, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, %lld, 0, 1, 7)", (long long)story->process);
+}
+
+// A queue of such a number, and from 4 * number - 3 on a product, a collective, a copy and a graph.
+static void put_queue(struct story *story, int64_t process, int number)
+{
+    char sql[300];
+    snprintf(sql, sizeof sql, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (%d, %lld, 0, 1, 7)", number,
+             (long long)process);
     story_sql(story, sql);
-    story_sql(story, "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (1, 0, 1, 1), (2, 0, 1, 2), (3, 17, 1, NULL), (4, 1, 1, NULL)");
+    int first = 4 * number - 3;
+    snprintf(sql, sizeof sql, "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (%d, 0, %d, 1), (%d, 0, %d, 2), (%d, 17, %d, NULL), "
+             "(%d, 1, %d, NULL)", first, number, first + 1, number, first + 2, number, first + 3, number);
+    story_sql(story, sql);
+}
+
+static void shard_open_story(struct story *story)
+{
+    story_open(story);
+    story_rank(story, 1000, 3, 8);
+    put_kernels(story);
+    put_queue(story, story->process, 1);
 }
 
 static void put_op(struct story *story, int work, double at, double ms)
@@ -211,5 +226,173 @@ TEST(a_shard_of_several_ranks_is_refused)
     CHECK_INT(reduced_load(story.store, &source, WINDOW, &reduced, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "several ranks in one");
     CHECK(!reduced.run);
+    story_close(&story);
+}
+
+// --- several ranks in one -------------------------------------------------------------------------
+
+struct member {
+    int64_t process, child; // child: that it started, and that says nothing of itself
+    int rank, number;       // number: of its queue, and, one more, of the child's
+};
+
+static void put_member(struct story *story, int pid, int64_t process, int rank, int number, struct member *ret)
+{
+    *ret = (struct member){process, story_process(story, "target", pid + 1, pid, "loader", "loader"), rank, number};
+    story_rank(story, pid, rank, 8);
+    put_queue(story, ret->process, number);
+    put_queue(story, ret->child, number + 1);
+}
+
+static void put_nccl(struct story *story, int64_t process, int communicator, int rank, int idx, double at)
+{
+    struct error err = {0};
+    CHECK_INT(store_exec(story->store, &err,
+                         "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, sequence, function, "
+                         "count, bytes, channels, plugin_version) VALUES (?, ?, ?, ?, ?, ?, 8, ?, 'AllReduce', 1, 4, 1, 5)",
+                         "iiiiiii", process, story_ns(at), story_ns(at + 5), story_ns(at + 8), (int64_t)communicator, (int64_t)rank, (int64_t)idx), 0);
+}
+
+static void put_phase(struct story *story, int64_t process, double at, double ms)
+{
+    struct error err = {0};
+    for (int end = 0; end < 2; end++)
+        CHECK_INT(store_exec(story->store, &err, "INSERT INTO python_mark (process_id, thread_id, at_ns, kind, name_id) VALUES (?, ?, ?, ?, 902)",
+                             "iiii", process, story_leader(story, process), story_ns(at + end * ms),
+                             (int64_t)(end ? UG_MARK_PHASE_END : UG_MARK_PHASE_BEGIN)), 0);
+}
+
+// Everything a window holds, of lengths and at times of its own; some of it by the child.
+static void put_member_steps(struct story *story, const struct member *one)
+{
+    struct error err = {0};
+    int first = 4 * one->number - 3;
+    for (int idx = 0; idx < STEPS; idx++) {
+        double at = FROM_MS + idx * STEP_MS + 2 * one->rank;
+        CHECK_INT(store_exec(story->store, &err, "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, ?, ?, ?, ?)",
+                             "iiii", (int64_t)one->rank, (int64_t)idx, story_ns(at), (int64_t)((80 + one->rank) * 1e6)), 0);
+        story_gap(story, (struct story_gap){.thread = story_leader(story, one->process), .out = at + 50, .waking = at + 60 + one->rank,
+                                            .in = at + 60 + one->rank, .state = 1, .kernel = STORY_FUTEX_WAIT,
+                                            .user = "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait"});
+        story_gap(story, (struct story_gap){.thread = story_leader(story, one->process), .out = at + 72, .waking = at + 75, .in = at + 75, .state = 1,
+                                            .kernel = STORY_FUTEX_WAIT, .user = "main"});
+        put_op(story, first, at + 10, 7 + one->rank);
+        put_op(story, first + 1, at + 20, 3);
+        put_op(story, first + 4 + 2, at + 30, 1 + one->rank);
+        put_phase(story, one->process, at + 5, 40 + one->rank);
+        put_phase(story, one->child, at + 6, 2);
+        put_nccl(story, one->process, 77, one->rank, idx, at + 15 + one->rank);
+    }
+}
+
+// Their launcher, which is the second of two, and does things of its own; ranks 3 and 5.
+static void several_open(struct story *story)
+{
+    struct member first, second;
+    story_open(story);
+    put_kernels(story);
+    int64_t launcher = story_process(story, "target", 900, 1, "torchrun", "torchrun");
+    story_rank(story, 900, 1, 2);
+    put_member(story, 1000, story->process, 3, 1, &first);
+    put_member(story, 2000, story_process(story, "target", 2000, 900, "python3", "python3 train.py"), 5, 3, &second);
+    put_queue(story, launcher, 5);
+    put_member_steps(story, &second);
+    put_member_steps(story, &first);
+    for (int idx = 0; idx < STEPS; idx++) {
+        double at = FROM_MS + idx * STEP_MS;
+        story_gap(story, (struct story_gap){.thread = story_leader(story, launcher), .out = at + 1, .waking = at + 91, .in = at + 91, .state = 1,
+                                            .kernel = STORY_FUTEX_WAIT, .user = "main"});
+        put_op(story, 17, at + 10, 33);
+        put_phase(story, launcher, at + 2, 70);
+        put_nccl(story, launcher, 78, 1, idx, at + 3);
+    }
+}
+
+static void single_open(struct story *story, int rank, int number)
+{
+    struct member own;
+    story_open(story);
+    put_kernels(story);
+    put_member(story, 1000, story->process, rank, number, &own);
+    put_member_steps(story, &own);
+}
+
+static const int32_t both[] = {3, 5};
+
+static struct reduced_source source_of(int rank, bool several)
+{
+    struct reduced_source one = source;
+    one.rank = rank;
+    one.pid = several ? 900 : 1000;
+    one.several = several ? both : NULL;
+    one.several_count = several ? 2 : 0;
+    return one;
+}
+
+TEST(several_ranks_in_one_are_the_bytes_of_each_alone)
+{
+    static struct story story;
+    struct reduced all, single, sum = {0};
+    struct error err = {0};
+    struct strbuf of_all = {0}, of_sum = {0};
+    several_open(&story);
+    const struct reduced_source several = source_of(3, true);
+    CHECK_INT(reduced_load(story.store, &several, WINDOW, &all, &err), 0);
+    story_close(&story);
+    for (int i = 0; i < 2; i++) {
+        const struct reduced_source alone = source_of(both[i], false);
+        single_open(&story, both[i], 1 + 2 * i);
+        CHECK_INT(reduced_load(story.store, &alone, WINDOW, &single, &err), 0);
+        CHECK_INT(reduced_add(&sum, &single, &err), 0);
+        reduced_free(&single);
+        story_close(&story);
+    }
+    CHECK_INT(all.member_count, 2);
+    CHECK_INT(all.gist_count, 2 * STEPS / WINDOW);
+    CHECK_INT(all.meeting_count, STEPS); // nothing of the launcher's
+    CHECK_INT(all.meetings[0].count, 2);
+    CHECK_INT(all.meetings[0].last, 5);
+    CHECK_INT(all.members[1].flags, REDUCED_ENDED | REDUCED_NCCL | REDUCED_KERNELS);
+    CHECK_INT(reduced_encode(&all, &of_all, &err), 0);
+    CHECK_INT(reduced_encode(&sum, &of_sum, &err), 0);
+    CHECK_INT(of_all.len, of_sum.len);
+    CHECK(of_all.len == of_sum.len && memcmp(of_all.text, of_sum.text, of_sum.len) == 0);
+    strbuf_free(&of_all);
+    strbuf_free(&of_sum);
+    reduced_free(&all);
+    reduced_free(&sum);
+}
+
+TEST(what_the_recorder_of_several_ranks_lost_counts_once)
+{
+    static struct story story;
+    struct reduced all;
+    struct error err = {0};
+    several_open(&story);
+    CHECK_INT(store_ledger(story.store, NULL, "bpf", "records", -1, -1, 4, 0, NULL, &err), 0);
+    const struct reduced_source several = source_of(3, true);
+    CHECK_INT(reduced_load(story.store, &several, WINDOW, &all, &err), 0);
+    CHECK_INT(all.members[0].dropped, 4);
+    CHECK_INT(all.members[1].dropped, 0);
+    reduced_free(&all);
+    story_close(&story);
+}
+
+TEST(a_rank_that_its_launcher_started_twice_is_refused)
+{
+    static struct story story;
+    struct reduced all = {0};
+    struct error err = {0};
+    several_open(&story);
+    story_process(&story, "target", 3000, 900, "python3", "python3 train.py");
+    story_rank(&story, 3000, 5, 8);
+    const struct reduced_source several = source_of(3, true);
+    CHECK_INT(reduced_load(story.store, &several, WINDOW, &all, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "has rank 5 twice");
+    CHECK(!all.run);
+    struct reduced_source none = several;
+    none.several_count = 0;
+    CHECK_INT(reduced_load(story.store, &none, WINDOW, &all, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "has 0 ranks in one");
     story_close(&story);
 }

@@ -155,6 +155,36 @@ TEST(of_copies_the_largest_counts)
         scan_free(&scans[i]);
 }
 
+// One recorder around the launcher of each node: its shard is given to one process, whole, and others know what is in it.
+TEST(a_shard_of_several_ranks_goes_as_a_whole)
+{
+    struct scan scans[2] = {{0}};
+    struct seen seen = {0};
+    struct merge_result shards;
+    size_t most;
+    for (int i = 0; i < 2; i++) {
+        struct scan_shard *shard = put(&scans[i], i ? "/local/run/job/0-1.db" : "/local/run/job/0-0.db", i, i ? "far" : "near", 10);
+        shard->outer_rank = i;
+        shard->outer_ranks = 2;
+        shard->who.launcher.rank = shard->held[0].rank = 4 * i;
+        for (int k = 1; k < 4; k++)
+            vector_push(shard->held, shard->held_count, (struct scan_rank){.rank = 4 * i + k});
+    }
+    look(scans, 2, &seen);
+    CHECK_INT(choose(&seen, &shards), 0);
+    CHECK_INT(shards.chosen_count, 2);
+    CHECK_INT(shards.missing_count, 0);
+    CHECK_INT(shards.note_count, 0);
+    CHECK_INT(shards.chosen[1]->outer_rank, 1);
+    CHECK_INT(shards.chosen[1]->outer_ranks, 2);
+    CHECK_INT(shards.chosen[1]->held_count, 4);
+    CHECK_INT(shards.chosen[1]->held[3].rank, 7);
+    CHECK_INT(share(&seen, &shards, scans, 2, &most), 2);
+    CHECK_INT(most, 1);
+    merge_free(&shards);
+    seen_free(&seen);
+}
+
 TEST(a_rank_that_was_recorded_twice_stays_twice)
 {
     struct scan scans[2] = {{0}};
@@ -295,6 +325,8 @@ TEST(what_others_send_is_read_like_a_file)
                                              {"\"held\":[1]", "\"held\":[1,2]"},
                                              {"\"bytes\":1000", "\"bytes\":-1"},
                                              {"\"bytes\":1000", "\"bytes\":9000000000000000000"},
+                                             {"\"outer_ranks\":0", "\"outer_ranks\":-1"},
+                                             {"\"outer_rank\":0", "\"outer_rank\":\"0\""},
                                              {"\"path\"", "\"pith\""},
                                              {"\"processes\":[0]", "\"processes\":[]"},
                                              {"\"run\":\"job\"", "\"run\":\"../x\""},

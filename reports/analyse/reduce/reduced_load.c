@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A shard, reduced. Rows come in about the order of time, table by table: the gists of some windows are open, those of the others are bytes. Memory
 // grows with the shard all the same: its waits and collectives are loaded as for `upgate stalls`, and what each row of gpu_work is; rows of gpu_op,
-// steps and phases are read one by one.
+// steps and phases are read one by one. Of several ranks each is reduced as if it were alone, and then they are added.
 #include "reports/analyse/reduce/reduced_load.h"
 
 #include <errno.h>
@@ -17,8 +17,10 @@
 
 enum {
     LOAD_PHASES_DEEP = 8, // as the step protocol nests them
-    LOAD_OPEN_MAX = 64    // gists of 9 KB: of 200 steps all windows, which then are encoded once, not once for each table
+    LOAD_OPEN_MAX = 64,   // gists of 9 KB: of 200 steps all windows, which then are encoded once, not once for each table
+    LOAD_WHAT_BITS = 8    // of a row of gpu_work: which spread, and above that which rank
 };
+static const uint32_t load_nobody = UINT32_MAX;
 
 struct load_part { // steps side by side of one window
     int64_t begin;
@@ -27,10 +29,24 @@ struct load_part { // steps side by side of one window
     size_t size;
 };
 
-struct load {
+struct load_job { // a shard
     struct store *store;
     const struct reduced_source *source;
     const struct trace *trace;
+    struct ranks ranks;
+    struct load *loads; // of each of its ranks, as they rise
+    size_t count;
+    uint32_t *owner;            // of each process of the trace: of which load it is, or load_nobody; NULL: all is of the one
+    struct trace_ids processes; // where there are owners
+};
+
+struct load { // a rank
+    const struct load_job *job;
+    uint32_t number; // of job->loads
+    int32_t rank;
+    const struct rank_row *row; // NULL: it waits for nobody, and is not told
+    size_t nccl_count; // of its collectives
+    bool nccl_kernels; // it is told when their kernels began
     struct load_part *parts; // by begin
     size_t part_count;
     int64_t end;             // of the last step
@@ -81,14 +97,18 @@ static void load_put(struct load *load, enum gist_spread what, int64_t begin, in
         gist_put(gist, what, (uint64_t)ns);
 }
 
+// Of a shard of one rank those of whatever number: the program may have another one by its own environment.
 static int load_steps(struct load *load, uint64_t window_steps, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(load->store, err, "SELECT idx, begin_ns, dur_ns FROM recorded_step WHERE recording_id = ? ORDER BY begin_ns, idx",
-                                     "i", load->trace->recording_id);
+    struct store *store = load->job->store;
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT idx, begin_ns, dur_ns FROM recorded_step WHERE recording_id = ?1 AND (?2 < 0 OR rank = ?2) "
+                                     "ORDER BY begin_ns, idx",
+                                     "ii", load->job->trace->recording_id, load->job->owner ? (int64_t)load->rank : (int64_t)-1);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(load->store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         int64_t idx = sqlite3_column_int64(stmt, 0), begin = sqlite3_column_int64(stmt, 1), ns = sqlite3_column_int64(stmt, 2);
         if (idx < 0 || begin < 0 || ns < 0) // of a damaged store some are
             continue;
@@ -123,7 +143,7 @@ static void load_put_gists(struct load *load, struct reduced *ret)
         for (end = first + 1; end < load->part_count && load->parts[end].window == part->window; end++)
             ;
         if (end == first + 1 && part->bytes) { // as most are: its bytes are those of the sum
-            reduced_put_gist(ret, load->source->rank, part->window, part->bytes, part->size);
+            reduced_put_gist(ret, load->rank, part->window, part->bytes, part->size);
             continue;
         }
         sum = (struct gist){0};
@@ -131,36 +151,52 @@ static void load_put_gists(struct load *load, struct reduced *ret)
             if (load->parts[i].bytes && gist_decode(load->parts[i].bytes, load->parts[i].size, &one))
                 gist_add(&sum, &one);
         size_t size = gist_encode(&sum, bytes);
-        reduced_put_gist(ret, load->source->rank, part->window, bytes, size);
+        reduced_put_gist(ret, load->rank, part->window, bytes, size);
     }
 }
 
 // --- what is in them ------------------------------------------------------------------------------
 
-// The rank's process by its launcher, else whoever waits for others, else the worker.
-static const struct rank_row *load_row(const struct load *load, const struct ranks *ranks)
+// Whose a process of the store is; NULL: nobody's.
+static struct load *load_of(const struct load_job *job, int64_t id)
 {
-    for (size_t i = 0; i < ranks->row_count; i++)
-        if (load->trace->processes[ranks->rows[i].process].tgid == load->source->pid)
-            return &ranks->rows[i];
-    return ranks->row_count ? &ranks->rows[0] : NULL;
+    if (!job->owner)
+        return &job->loads[0];
+    uint32_t process = trace_ids_find(&job->processes, id);
+    return process != TRACE_NONE && job->owner[process] != load_nobody ? &job->loads[job->owner[process]] : NULL;
 }
 
-static uint32_t load_worker(const struct load *load)
+static bool load_owns(const struct load *load, uint32_t process)
 {
-    for (size_t i = 0; i < load->trace->process_count; i++)
-        if (load->trace->processes[i].kind == TRACE_TARGET && load->trace->processes[i].tgid == load->source->pid)
-            return load->trace->processes[i].leader;
+    return !load->job->owner || load->job->owner[process] == load->number;
+}
+
+// The rank's process by its launcher, else whoever waits for others, else the worker. Of several ranks, its own.
+static const struct rank_row *load_row(const struct load *load)
+{
+    const struct load_job *job = load->job;
+    const struct ranks *ranks = &job->ranks;
+    for (size_t i = 0; i < ranks->row_count; i++)
+        if (job->owner ? ranks->rows[i].rank == load->rank : job->trace->processes[ranks->rows[i].process].tgid == job->source->pid)
+            return &ranks->rows[i];
+    return ranks->row_count && !job->owner ? &ranks->rows[0] : NULL;
+}
+
+static uint32_t load_worker(const struct load_job *job)
+{
+    for (size_t i = 0; i < job->trace->process_count && !job->owner; i++)
+        if (job->trace->processes[i].kind == TRACE_TARGET && job->trace->processes[i].tgid == job->source->pid)
+            return job->trace->processes[i].leader;
     return TRACE_NONE;
 }
 
-static void load_waits(struct load *load, const struct ranks *ranks)
+static void load_waits(struct load *load)
 {
-    const struct trace *trace = load->trace;
-    const struct rank_row *row = load_row(load, ranks);
-    uint32_t thread = row ? row->thread : load_worker(load);
+    const struct trace *trace = load->job->trace;
+    const struct rank_row *row = load->row;
+    uint32_t thread = row ? row->thread : load_worker(load->job);
     for (size_t i = 0; row && i < row->wait_count; i++) {
-        const struct trace_window *wait = &ranks->waits[row->wait_first + i];
+        const struct trace_window *wait = &load->job->ranks.waits[row->wait_first + i];
         load_put(load, GIST_WAIT_RANKS, wait->begin, wait->end - wait->begin);
     }
     for (uint32_t i = 0; thread != TRACE_NONE && i < trace->threads[thread].gap_count; i++) {
@@ -170,36 +206,41 @@ static void load_waits(struct load *load, const struct ranks *ranks)
     }
 }
 
-// Of each row of gpu_work, where its time goes.
-static int load_works(struct load *load, struct map *ret, struct error *err)
+// Of each row of gpu_work, where its time goes, and whose it is.
+static int load_works(const struct load_job *job, struct map *ret, struct error *err)
 {
     enum { KERNEL = 0, GRAPH = 1 };
-    sqlite3_stmt *stmt = store_query(load->store, err, "SELECT w.id, w.kind, k.name FROM gpu_work w LEFT JOIN gpu_kernel k ON k.id = w.kernel_id", "");
+    sqlite3_stmt *stmt = store_query(job->store, err,
+                                     "SELECT w.id, w.kind, k.name, s.process_id FROM gpu_work w LEFT JOIN gpu_kernel k ON k.id = w.kernel_id "
+                                     "LEFT JOIN gpu_stream s ON s.id = w.stream_id", "");
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(load->store, stmt, err)) == 1) {
+    while ((rc = store_step(job->store, stmt, err)) == 1) {
         const char *name = (const char *)sqlite3_column_text(stmt, 2);
+        const struct load *load = load_of(job, sqlite3_column_int64(stmt, 3));
         int64_t kind = sqlite3_column_int64(stmt, 1);
-        uint32_t *what = map_put(ret, (uint64_t)sqlite3_column_int64(stmt, 0));
-        *what = kind == KERNEL && name ? gist_kernel(name) : kind == KERNEL || kind == GRAPH ? GIST_KERNEL_OTHER : GIST_COPY;
+        uint32_t what = kind == KERNEL && name ? gist_kernel(name) : kind == KERNEL || kind == GRAPH ? GIST_KERNEL_OTHER : GIST_COPY;
+        if (load)
+            *map_put(ret, (uint64_t)sqlite3_column_int64(stmt, 0)) = load->number << LOAD_WHAT_BITS | what;
     }
     return rc;
 }
 
-static int load_kernels(struct load *load, struct error *err)
+static int load_kernels(const struct load_job *job, struct error *err)
 {
     struct map works = {0};
-    int rc = load_works(load, &works, err);
-    sqlite3_stmt *stmt = rc ? NULL : store_query(load->store, err, "SELECT work_id, start_ns, dur_ns FROM gpu_op ORDER BY rowid", "");
+    int rc = load_works(job, &works, err);
+    sqlite3_stmt *stmt = rc ? NULL : store_query(job->store, err, "SELECT work_id, start_ns, dur_ns FROM gpu_op ORDER BY rowid", "");
     if (!stmt) {
         map_free(&works);
         return rc ? rc : err ? err->code : -EIO;
     }
-    while ((rc = store_step(load->store, stmt, err)) == 1) {
-        uint32_t what = map_get(&works, (uint64_t)sqlite3_column_int64(stmt, 0));
-        if (what != MAP_NONE)
-            load_put(load, (enum gist_spread)what, sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2));
+    while ((rc = store_step(job->store, stmt, err)) == 1) {
+        uint32_t work = map_get(&works, (uint64_t)sqlite3_column_int64(stmt, 0));
+        if (work != MAP_NONE)
+            load_put(&job->loads[work >> LOAD_WHAT_BITS], (enum gist_spread)(work & ((1U << LOAD_WHAT_BITS) - 1)), sqlite3_column_int64(stmt, 1),
+                     sqlite3_column_int64(stmt, 2));
     }
     map_free(&works);
     return rc;
@@ -211,26 +252,26 @@ struct load_phase {
 };
 
 // Phases of `upgate.phase`, nested ones with their own time and that of the outer ones.
-static int load_phases(struct load *load, struct error *err)
+static int load_phases(const struct load_job *job, struct error *err)
 {
     struct load_phase deep[LOAD_PHASES_DEEP] = {{{0}, 0}};
     size_t depth = 0;
     int64_t process = -1, thread = -1;
-    sqlite3_stmt *stmt = store_query(load->store, err,
+    sqlite3_stmt *stmt = store_query(job->store, err,
                                      "SELECT m.process_id, coalesce(m.thread_id, 0), m.at_ns, m.kind, coalesce(s.text, '') FROM python_mark m "
                                      "LEFT JOIN string s ON s.id = m.name_id WHERE m.kind IN (?, ?) ORDER BY 1, 2, m.at_ns, m.rowid",
                                      "ii", (int64_t)UG_MARK_PHASE_BEGIN, (int64_t)UG_MARK_PHASE_END);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(load->store, stmt, err)) == 1) {
+    while ((rc = store_step(job->store, stmt, err)) == 1) {
         int64_t at = sqlite3_column_int64(stmt, 2);
         if (sqlite3_column_int64(stmt, 0) != process || sqlite3_column_int64(stmt, 1) != thread)
             depth = 0;
         process = sqlite3_column_int64(stmt, 0);
         thread = sqlite3_column_int64(stmt, 1);
         if (sqlite3_column_int64(stmt, 3) == UG_MARK_PHASE_BEGIN) {
-            const char *name = store_text(load->store, stmt, 4);
+            const char *name = store_text(job->store, stmt, 4);
             struct load_phase begun = {.begin = at};
             memcpy(begun.name, name, strnlen(name, GIST_NAME_MAX));
             if (depth < LOAD_PHASES_DEEP)
@@ -241,7 +282,8 @@ static int load_phases(struct load *load, struct error *err)
         if (!depth) // begun before the recording
             continue;
         depth--;
-        struct gist *gist = depth < LOAD_PHASES_DEEP ? load_at(load, deep[depth].begin) : NULL;
+        struct load *load = depth < LOAD_PHASES_DEEP ? load_of(job, process) : NULL;
+        struct gist *gist = load ? load_at(load, deep[depth].begin) : NULL;
         if (gist)
             gist_put_phase(gist, deep[depth].name, (uint64_t)(at - deep[depth].begin)); // by at_ns
     }
@@ -250,100 +292,198 @@ static int load_phases(struct load *load, struct error *err)
 
 // --- collectives ----------------------------------------------------------------------------------
 
+// Of its collectives, how many there are, and whether NCCL told when their kernels began.
+static void load_count_nccl(struct load *load)
+{
+    const struct trace *trace = load->job->trace;
+    size_t lost = 0;
+    for (size_t i = 0; i < trace->nccl_count; i++) {
+        bool own = load_owns(load, trace->nccl[i].process);
+        load->nccl_count += own;
+        lost += own && trace->nccl[i].kernel_begin <= 0;
+    }
+    load->nccl_kernels = trace_nccl_few(lost, load->nccl_count);
+}
+
 static int load_collectives(const struct load *load, struct reduced *ret, struct error *err)
 {
-    const struct trace *trace = load->trace;
-    bool kernels = trace_nccl_kernels(trace);
+    const struct trace *trace = load->job->trace;
     for (size_t i = 0; i < trace->nccl_count; i++) {
         const struct trace_nccl *op = &trace->nccl[i];
-        int64_t at = kernels ? op->kernel_begin : op->enqueued;
-        if (at <= 0 || op->sequence < 0)
+        int64_t at = load->nccl_kernels ? op->kernel_begin : op->enqueued;
+        if (at <= 0 || op->sequence < 0 || !load_owns(load, op->process))
             continue;
         if (ret->meeting_count == REDUCED_MEETINGS_MAX)
             return error_set(err, -E2BIG, "'%s' has more than %d collectives, which are too many to be reduced: record less of the job at a time",
-                             store_path(load->store), (int)REDUCED_MEETINGS_MAX);
+                             store_path(load->job->store), (int)REDUCED_MEETINGS_MAX);
         vector_push(ret->meetings, ret->meeting_count,
                     (struct reduced_meeting){.communicator = (uint64_t)op->communicator, .number = (uint64_t)op->sequence, .count = 1,
-                                             .last = load->source->rank, .last_ns = at});
+                                             .last = load->rank, .last_ns = at});
     }
     reduced_sort_meetings(ret);
     return 0;
 }
 
 // For as much of the time as a late rank must cost, or, where it was not told how long they take, as much of what it communicates.
-static bool load_sends(const struct load *load, const struct ranks *ranks)
+static bool load_sends(const struct load *load)
 {
-    const struct trace *trace = load->trace;
-    const struct rank_row *row = load_row(load, ranks);
-    double ns = row ? (double)row->message_ns : 0, untold = 0;
+    const struct trace *trace = load->job->trace;
+    double ns = load->row ? (double)load->row->message_ns : 0, untold = 0, all = (double)load->nccl_count;
     for (size_t i = 0; i < trace->send_count; i++) {
         int64_t begin = trace->sends[i].kernel_begin, end = trace->sends[i].kernel_end;
+        if (!load_owns(load, trace->sends[i].process))
+            continue;
+        all++;
         untold += begin <= 0;
         if (begin > 0 && trace_clip(trace, &begin, &end))
             ns += (double)(end - begin);
     }
-    return (ns > 0 && ns >= late_rank_share * (double)trace->window_ns) ||
-           (untold > 0 && untold >= late_rank_share * (double)(trace->send_count + trace->nccl_count));
+    return (ns > 0 && ns >= late_rank_share * (double)trace->window_ns) || (untold > 0 && untold >= late_rank_share * all);
+}
+
+// --- whose it is ----------------------------------------------------------------------------------
+
+// Of a process that is of a rank of the job, or descends from one, that rank; -1: it is of none.
+static int32_t load_rank_of(const struct trace *trace, uint32_t process, int32_t ranks)
+{
+    for (int depth = 0; process != TRACE_NONE && depth < 64; depth++) {
+        const struct trace_process *one = &trace->processes[process];
+        if (one->rank >= 0 && one->ranks == ranks)
+            return one->rank;
+        process = one->parent;
+    }
+    return -1;
+}
+
+// The launcher that the ranks of a shard have in common may be a rank itself, of another job.
+static void load_own(struct load_job *job, struct trace *trace)
+{
+    const struct reduced_source *source = job->source;
+    for (size_t i = 0; i < trace->process_count; i++)
+        if (trace->processes[i].ranks != source->ranks)
+            trace->processes[i].rank = trace->processes[i].ranks = -1;
+    job->owner = xcalloc(trace->process_count + 1, sizeof *job->owner);
+    trace_ids_build(&job->processes, trace->processes, trace->process_count, sizeof *trace->processes);
+    for (uint32_t i = 0; i < trace->process_count; i++) {
+        int32_t rank = load_rank_of(trace, i, source->ranks);
+        size_t at = search_first(k, job->count, source->several[k] >= rank);
+        job->owner[i] = rank >= 0 && at < job->count && source->several[at] == rank ? (uint32_t)at : load_nobody;
+    }
+}
+
+static void load_job_open(struct load_job *job, struct trace *trace)
+{
+    const struct reduced_source *source = job->source;
+    job->trace = trace;
+    if (source->several)
+        load_own(job, trace);
+    ranks_find(trace, &job->ranks);
+    job->loads = xcalloc(job->count, sizeof *job->loads);
+    for (size_t i = 0; i < job->count; i++) {
+        struct load *load = &job->loads[i];
+        load->job = job;
+        load->number = (uint32_t)i;
+        load->rank = source->several ? source->several[i] : source->rank;
+        load->row = load_row(load);
+        memset(load->open, 0xff, sizeof load->open);
+        load_count_nccl(load);
+    }
+}
+
+static void load_job_close(struct load_job *job)
+{
+    for (size_t i = 0; i < job->count && job->loads; i++) {
+        for (size_t k = 0; k < job->loads[i].part_count; k++)
+            free(job->loads[i].parts[k].bytes);
+        free(job->loads[i].parts);
+    }
+    free(job->loads);
+    free(job->owner);
+    free(job->processes.index);
+    ranks_free(&job->ranks);
 }
 
 // --- all ------------------------------------------------------------------------------------------
 
-static int load_check(const struct load *load, const struct ranks *ranks, struct error *err)
+// Of one rank: nobody else may be in it. Of several, each once: a launcher that starts them again does so within one recording.
+static int load_check(const struct load_job *job, struct error *err)
 {
-    int64_t told = 0, wall = load->source->wall_minus_monotonic_ns;
-    int rc = store_get_int(load->store, &told, err, "SELECT count(DISTINCT rank) FROM recorded_step", "");
-    for (size_t i = 1; i < ranks->row_count; i++)
-        if (ranks->rows[i].rank != ranks->rows[0].rank)
+    const struct ranks *ranks = &job->ranks;
+    int64_t told = 0, wall = job->source->wall_minus_monotonic_ns;
+    int rc = job->owner ? 0 : store_get_int(job->store, &told, err, "SELECT count(DISTINCT rank) FROM recorded_step", "");
+    for (size_t i = 1; i < ranks->row_count && rc == 0; i++) {
+        if (!job->owner && ranks->rows[i].rank != ranks->rows[0].rank)
             told = 2;
+        if (job->owner && ranks->rows[i].rank >= 0 && ranks->rows[i].rank == ranks->rows[i - 1].rank)
+            rc = error_set(err, -EINVAL, "'%s' has rank %d twice, as its launcher started the ranks again, and is not reduced: `upgate rank` in "
+                           "front of the workers makes a shard of each start", store_path(job->store), (int)ranks->rows[i].rank);
+    }
     if (rc == 0 && told > 1)
-        rc = error_set(err, -EINVAL, "'%s' has several ranks in one, and is not reduced: `upgate rank` stands in front of a launcher there, not of "
-                       "its workers", store_path(load->store));
+        rc = error_set(err, -EINVAL, "'%s' has several ranks in one that their environment does not tell apart, and is not reduced: `upgate rank` "
+                       "stands in front of a launcher there, not of its workers", store_path(job->store));
     if (rc == 0 && (wall <= -REDUCED_NS_END || wall >= REDUCED_NS_END))
-        rc = error_set(err, -EBADMSG, "'%s' is damaged: the clock of its node", store_path(load->store));
+        rc = error_set(err, -EBADMSG, "'%s' is damaged: the clock of its node", store_path(job->store));
     return rc;
 }
 
-static void load_member(const struct load *load, const struct ranks *ranks, int64_t dropped, struct reduced *ret)
+static void load_member(const struct load *load, int64_t dropped, struct reduced *ret)
 {
-    const struct reduced_source *source = load->source;
-    bool nccl = load->trace->nccl_count > 0;
+    const struct reduced_source *source = load->job->source;
     struct reduced_node node = {.boot = xstrdup(source->boot), .host = xstrdup(source->host),
                                 .wall_minus_monotonic_ns = source->wall_minus_monotonic_ns,
                                 .error_ns = source->clock_error_ns < 0 || source->clock_error_ns >= REDUCED_NS_END / 2 ? -1 : source->clock_error_ns};
-    struct reduced_rank member = {.rank = source->rank, .dropped = dropped > 0 ? (uint64_t)dropped : 0};
+    struct reduced_rank member = {.rank = load->rank, .dropped = dropped > 0 ? (uint64_t)dropped : 0};
     if (source->ended)
         member.flags |= REDUCED_ENDED;
-    if (nccl)
+    if (load->nccl_count)
         member.flags |= REDUCED_NCCL;
-    if (nccl && trace_nccl_kernels(load->trace))
+    if (load->nccl_count && load->nccl_kernels)
         member.flags |= REDUCED_KERNELS;
-    if (load_sends(load, ranks))
+    if (load_sends(load))
         member.flags |= REDUCED_MESSAGES;
     vector_push(ret->nodes, ret->node_count, node);
     vector_push(ret->members, ret->member_count, member);
 }
 
-static int load_all(struct load *load, const struct ranks *ranks, uint64_t window_steps, struct reduced *ret, struct error *err)
+// To what there is of the ranks before it. dropped: of the recorder.
+static int load_add(struct load *load, int64_t dropped, struct reduced *sum, struct error *err)
+{
+    const struct reduced_source *source = load->job->source;
+    struct reduced one = {.run = xstrdup(source->run), .restart = source->restart, .ranks = source->ranks, .window_steps = sum->window_steps};
+    int rc = load_collectives(load, &one, err);
+    if (rc == 0) {
+        load_put_gists(load, &one);
+        load_member(load, dropped, &one);
+    }
+    if (rc == 0 && sum->run)
+        rc = reduced_add(sum, &one, err);
+    else if (rc == 0) {
+        *sum = one;
+        one = (struct reduced){0};
+    }
+    reduced_free(&one);
+    return rc;
+}
+
+// ret has its window_steps.
+static int load_all(struct load_job *job, struct reduced *ret, struct error *err)
 {
     int64_t dropped = 0;
-    int rc = load_check(load, ranks, err);
+    int rc = load_check(job, err);
+    for (size_t i = 0; i < job->count && rc == 0; i++) {
+        rc = load_steps(&job->loads[i], ret->window_steps, err);
+        if (rc == 0)
+            load_waits(&job->loads[i]);
+    }
     if (rc == 0)
-        rc = load_steps(load, window_steps, err);
+        rc = load_kernels(job, err);
     if (rc == 0)
-        load_waits(load, ranks);
+        rc = load_phases(job, err);
     if (rc == 0)
-        rc = load_kernels(load, err);
-    if (rc == 0)
-        rc = load_phases(load, err);
-    if (rc == 0)
-        rc = load_collectives(load, ret, err);
-    if (rc == 0)
-        rc = store_get_int(load->store, &dropped, err, "SELECT coalesce(sum(dropped), 0) AS dropped FROM ledger", "");
-    if (rc)
-        return rc;
-    load_put_gists(load, ret);
-    load_member(load, ranks, dropped, ret);
-    return 0;
+        rc = store_get_int(job->store, &dropped, err, "SELECT coalesce(sum(dropped), 0) AS dropped FROM ledger", "");
+    for (size_t i = 0; i < job->count && rc == 0; i++)
+        rc = load_add(&job->loads[i], i ? 0 : dropped, ret, err); // whose records were lost is not known: they count once
+    return rc;
 }
 
 // What is read is read in one transaction: SQLite locks the file once, not once for each of some 25 SELECTs, and trace_load opens no connections of
@@ -356,28 +496,22 @@ static bool load_begin(struct store *store, const struct reduced_source *source)
 
 int reduced_load(struct store *store, const struct reduced_source *source, uint64_t window_steps, struct reduced *ret, struct error *err)
 {
+    if (source->several && (!source->several_count || source->several_count > REDUCED_LOAD_RANKS_MAX))
+        return error_set(err, -EINVAL, "'%s' has %zu ranks in one, and one to %d of them are reduced: `upgate rank` in front of the workers makes "
+                         "a shard of each", store_path(store), source->several_count, (int)REDUCED_LOAD_RANKS_MAX);
     bool begun = load_begin(store, source);
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
-    struct ranks ranks = {0};
-    struct load *load = xcalloc(1, sizeof *load);
-    struct reduced reduced = {.run = xstrdup(source->run), .restart = source->restart, .ranks = source->ranks, .window_steps = window_steps};
+    struct load_job job = {.store = store, .source = source, .count = source->several ? source->several_count : 1};
+    struct reduced reduced = {.window_steps = window_steps};
     int rc = trace_load(store, 0, arena, &trace, err);
     if (rc == 0)
         rc = trace_load_ranks(trace, store, err);
     if (rc == 0) {
-        ranks_find(trace, &ranks);
-        load->store = store;
-        load->source = source;
-        load->trace = trace;
-        memset(load->open, 0xff, sizeof load->open);
-        rc = load_all(load, &ranks, window_steps, &reduced, err);
+        load_job_open(&job, trace);
+        rc = load_all(&job, &reduced, err);
     }
-    for (size_t i = 0; i < load->part_count; i++)
-        free(load->parts[i].bytes);
-    free(load->parts);
-    free(load);
-    ranks_free(&ranks);
+    load_job_close(&job);
     trace_free(trace);
     arena_free(arena);
     if (begun)

@@ -221,6 +221,7 @@ int trace_load_ranks(struct trace *trace, struct store *store, struct error *err
 int trace_load_gpus(struct trace *trace, struct store *store, struct error *err);
 // Did NCCL tell when the kernels of its collectives began? Of few that was lost.
 bool trace_nccl_kernels(const struct trace *trace);
+bool trace_nccl_few(size_t lost, size_t all); // are these few?
 // Pieces of [*begin, end) in which it is not busy, one a call; false: none is left. *at: trace_idle_from(busy, *begin) at first.
 size_t trace_idle_from(const struct trace_busy *busy, int64_t begin);
 bool trace_idle(const struct trace_busy *busy, size_t *at, int64_t *begin, int64_t end, struct trace_window *ret_piece);

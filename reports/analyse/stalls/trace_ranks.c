@@ -122,13 +122,18 @@ static int trace_load_nccl(struct trace *trace, struct store *store, const struc
     return rc;
 }
 
-bool trace_nccl_kernels(const struct trace *trace)
+bool trace_nccl_few(size_t lost, size_t all)
 {
     enum { LOST = 100 }; // one in so many
+    return lost * LOST <= all;
+}
+
+bool trace_nccl_kernels(const struct trace *trace)
+{
     size_t lost = 0;
     for (size_t i = 0; i < trace->nccl_count; i++)
         lost += trace->nccl[i].kernel_begin <= 0;
-    return lost * LOST <= trace->nccl_count;
+    return trace_nccl_few(lost, trace->nccl_count);
 }
 
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err)
