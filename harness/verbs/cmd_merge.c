@@ -17,6 +17,7 @@
 #include "harness/verbs/merge_reduced.h"
 #include "harness/verbs/shard_options.h"
 #include "reports/analyse/stalls/stalls.h"
+#include "reports/render/stalls/stalls_text.h"
 #include "reports/render/text/json_text.h"
 #include "tracer/store/store.h"
 
@@ -138,9 +139,11 @@ static void merge_print(const struct merge_values *values, const struct merge_re
         if (!stall->is_straggler)
             continue;
         named++;
-        printf("late: rank %d on %s, %.1f ms each time, %.1f %% of the time: %s\n", (int)stall->rank, stall->host ? stall->host : "?",
-               (double)stall->late_ns / 1e6, 100 * (double)stall->total_ns / (double)stalls->window_ns,
+        char *gpu = stalls_text_gpu(&stall->gpu, true);
+        printf("late: rank %d on %s%s%s, %.1f ms each time, %.1f %% of the time: %s\n", (int)stall->rank, stall->host ? stall->host : "?",
+               gpu ? ", " : "", gpu ? gpu : "", (double)stall->late_ns / 1e6, 100 * (double)stall->total_ns / (double)stalls->window_ns,
                stall->what ? stall->what : "what it did meanwhile was not seen");
+        free(gpu);
     }
     if (stalls && !named)
         puts(result->missing_count ? "late: none of the ranks that are there" : "late: no rank");

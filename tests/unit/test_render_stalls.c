@@ -373,6 +373,33 @@ static void check_label(const struct stall_heat *heat, size_t row, const char *l
     free(text);
 }
 
+TEST(the_gpu_of_a_rank_is_told_where_it_has_one)
+{
+    struct stall_heat heat = ranks_heat();
+    struct stall late = {.cause = "straggler", .culprit = trainer, .is_straggler = true, .rank = 1, .ranks = 4, .count = 2, .late_ns = 4 * MS};
+    const struct stall_gpu gpu = {true, 0, "GPU-1a2b3c4d-0011-2233-4455-66778899aabb", "NVIDIA H100"};
+    char *text = stalls_text_rank(&late);
+    CHECK_STR(text, "rank 1 of 4 (trainer.py, pid 4121)");
+    free(text);
+    late.gpu = gpu;
+    text = stalls_text_blame(&late);
+    CHECK_STR(text, "rank 1 of 4 (trainer.py, pid 4121, GPU-1a2b3c4d NVIDIA H100) comes late 2 times, 4 ms each");
+    free(text);
+    late.gpu = (struct stall_gpu){true, 3, "", ""};
+    text = stalls_text_rank(&late);
+    CHECK_STR(text, "rank 1 of 4 (trainer.py, pid 4121, GPU 3)");
+    free(text);
+    heat.rows[1].gpu = heat.worst.gpu = gpu;
+    check_label(&heat, 0, "rank 0 on node-6");
+    check_label(&heat, 1, "rank 1 on node-7, GPU-1a2b3c4d");
+    check_head(&heat, "most for rank 1 on node-7, GPU-1a2b3c4d: 40.0 %");
+    json_t *item = stalls_heat_json(&heat), *ranks = json_object_get(item, "ranks");
+    CHECK(!json_object_get(json_array_get(ranks, 0), "gpu"));
+    CHECK_STR(json_string_value(json_object_get(json_object_get(json_array_get(ranks, 1), "gpu"), "uuid")), gpu.uuid);
+    CHECK_STR(json_string_value(json_object_get(json_object_get(json_object_get(item, "worst"), "gpu"), "name")), "NVIDIA H100");
+    json_decref(item);
+}
+
 TEST(ranks_by_time_in_words)
 {
     struct stall_heat heat = {0};

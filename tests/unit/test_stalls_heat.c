@@ -299,3 +299,31 @@ TEST(of_whom_it_is_not_known_is_left_out)
     CHECK_INT(many_heat(many)->blocks, 0);
     many_free(many);
 }
+
+// Of two GPUs the one that it uses; of a rank that has none, nothing.
+TEST(the_gpu_of_a_rank_stands_beside_it)
+{
+    struct job job;
+    char sql[400];
+    job_open(&job, 4, 4);
+    heat_run(&job, 1, 4, 0, STORY_WINDOW_MS, 0);
+    snprintf(sql, sizeof sql, "INSERT INTO gpu_device (process_id, device, name, uuid) VALUES (%lld, 0, 'NVIDIA H100', 'GPU-00'), (%lld, 1, "
+             "'NVIDIA H100', 'GPU-11'), (%lld, 0, NULL, NULL)", (long long)job.process[1], (long long)job.process[1], (long long)job.process[2]);
+    story_sql(&job.story, sql);
+    snprintf(sql, sizeof sql, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, %lld, 1, 1, 7)", (long long)job.process[1]);
+    story_sql(&job.story, sql);
+    const struct stalls *stalls = story_analyse(&job.story);
+    const struct stall *late = story_find(&job.story, "straggler");
+    CHECK(late != NULL && late->gpu.known);
+    CHECK_STR(late->gpu.uuid, "GPU-11");
+    CHECK_INT(late->gpu.device, 1);
+    CHECK_STR(late->gpu.name, "NVIDIA H100");
+    CHECK(!stalls->heat.rows[0].gpu.known);
+    CHECK_STR(stalls->heat.rows[1].gpu.uuid, "GPU-11");
+    CHECK_STR(stalls->heat.worst.gpu.uuid, "GPU-11");
+    CHECK(stalls->heat.rows[2].gpu.known);
+    CHECK_STR(stalls->heat.rows[2].gpu.uuid, "");
+    CHECK_INT(stalls->heat.rows[2].gpu.device, 0);
+    CHECK(!stalls->heat.rows[3].gpu.known);
+    story_close(&job.story);
+}

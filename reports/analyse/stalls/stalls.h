@@ -34,6 +34,13 @@ struct stall_stack {
     size_t count;
 };
 
+// The GPU that a rank uses most.
+struct stall_gpu {
+    bool known;             // else it has none that was recorded
+    int32_t device;         // as its process numbers them
+    const char *uuid, *name; // "GPU-1a2b3c4d-…", "NVIDIA H100"; "": not known
+};
+
 // "from waited for to via": one step of the way from the victim to the one to blame.
 struct stall_link {
     struct stall_task from, to;
@@ -69,6 +76,7 @@ struct stall {
     bool is_straggler;
     int32_t rank, ranks;     // the culprit's, of so many; -1: not known
     const char *host;        // where it runs; NULL: not known
+    struct stall_gpu gpu;    // of the rank
     const char *late_cause;  // of the table of causes, what holds it up; NULL: something of its own
     const char *what;        // "computing in prepare_features (ddp.py)"; NULL: not seen
     int64_t late_ns;         // the mean of one time
@@ -107,6 +115,7 @@ struct stall_what_if {
 struct stall_heat_row {
     int32_t rank, pid;    // rank -1: not known
     const char *host;     // NULL: not known
+    struct stall_gpu gpu;
     size_t of;            // ranks of the group that it was taken from; 1: it stands for itself
     bool worst;           // of those, by all its shares; else the one in the middle
     const double *shares; // [blocks]: of each part, 0 to 1

@@ -156,6 +156,13 @@ struct trace_busy { // of the GPUs of a process
     size_t count, block_count;
 };
 
+struct trace_device { // a GPU of a process
+    uint32_t process;
+    int32_t device;         // as the process numbers them
+    const char *uuid, *name; // "": not known
+    int64_t streams;        // that it used there; 0: none was seen
+};
+
 struct trace_gpu { // of a process: when one of its GPUs had anything to do, communication as well
     struct trace_window *spans; // by begin, without overlaps; but for what lies between two operations of a queue
     size_t count;               // 0: it was not recorded, or much of it was lost
@@ -199,10 +206,11 @@ struct trace {
     struct trace_busy *busy; // of each process
     struct trace_kernel *kernels; // where ranks communicate by NCCL: all but collectives
     struct trace_gpu *gpus;  // of each process; NULL: not loaded
+    struct trace_device *devices; // each process's side by side, the one with most streams first
     bool gpus_lost;          // records of what they did
     bool from_start;         // the target was started to be recorded
     const char **texts;
-    size_t node_count, nccl_count, send_count, connection_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
+    size_t device_count, node_count, nccl_count, send_count, connection_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
         sample_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
         text_count;
 };
@@ -217,6 +225,8 @@ int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns,
                      struct trace **ret_trace, struct error *err);
 // Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
+// The GPU that a process uses most; NULL: none was seen. After trace_load_ranks.
+const struct trace_device *trace_device_of(const struct trace *trace, uint32_t process);
 // What GPUs did, where trace_load_ranks has not loaded it, as there are no ranks that communicate by NCCL.
 int trace_load_gpus(struct trace *trace, struct store *store, struct error *err);
 // Did NCCL tell when the kernels of its collectives began? Of few that was lost.

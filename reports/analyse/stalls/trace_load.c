@@ -495,7 +495,7 @@ void trace_free(struct trace *trace)
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
                     trace->counters,     trace->throttles, trace->steps,   trace->texts,
                     trace->nccl,         trace->busy,      trace->kernels, trace->gpus,
-                    trace->sends,        trace->step_ranks, trace->connections};
+                    trace->sends,        trace->step_ranks, trace->connections, trace->devices};
     for (size_t i = 0; trace->busy && i < trace->process_count; i++) {
         free(trace->busy[i].spans);
         free(trace->busy[i].blocks);

@@ -122,6 +122,36 @@ static int trace_load_nccl(struct trace *trace, struct store *store, const struc
     return rc;
 }
 
+static int trace_load_devices(struct trace *trace, struct store *store, const struct trace_ids *processes, struct error *err)
+{
+    sqlite3_stmt *stmt = store_query(
+        store, err,
+        "SELECT d.process_id, d.device, coalesce(d.uuid, ''), coalesce(d.name, ''), (SELECT count(*) FROM gpu_stream s WHERE s.process_id = "
+        "d.process_id AND s.device = d.device) AS streams FROM gpu_device d JOIN process p ON p.id = d.process_id WHERE p.recording_id = ? "
+        "ORDER BY d.process_id, streams DESC, d.device",
+        "i", trace->recording_id);
+    if (!stmt)
+        return err ? err->code : -EIO;
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
+        int64_t device = sqlite3_column_int64(stmt, 1);
+        if (process != TRACE_NONE && device >= 0 && device < INT32_MAX)
+            vector_push(trace->devices, trace->device_count,
+                        ((struct trace_device){process, (int32_t)device, arena_copy(trace->arena, store_text(store, stmt, 2)),
+                                               arena_copy(trace->arena, store_text(store, stmt, 3)), sqlite3_column_int64(stmt, 4)}));
+    }
+    return rc;
+}
+
+const struct trace_device *trace_device_of(const struct trace *trace, uint32_t process)
+{
+    for (size_t i = 0; i < trace->device_count; i++)
+        if (trace->devices[i].process == process)
+            return &trace->devices[i];
+    return NULL;
+}
+
 bool trace_nccl_few(size_t lost, size_t all)
 {
     enum { LOST = 100 }; // one in so many
@@ -150,6 +180,8 @@ int trace_load_ranks(struct trace *trace, struct store *store, struct error *err
         rc = trace_load_sends(trace, store, &processes, err);
     if (!rc)
         rc = trace_load_connections(trace, store, &processes, err);
+    if (!rc)
+        rc = trace_load_devices(trace, store, &processes, err);
     bool several = false;
     for (size_t i = 1; i < trace->nccl_count; i++)
         several |= trace->nccl[i].process != trace->nccl[0].process;

@@ -44,14 +44,18 @@ static bool heat_alike(const char *host, const char *other)
     return host && other ? strcmp(host, other) == 0 : host == other;
 }
 
-// "rank 1", "pid 4122"; with its host where there are several: "rank 1 on node-7".
+// "rank 1", "pid 4122"; with its host where there are several, and its GPU where it has one: "rank 1 on node-7, GPU-1a2b3c4d".
 static char *heat_name(const struct stall_heat *heat, const struct stall_heat_row *row)
 {
     bool hosts = !heat_alike(row->host, heat->worst.host);
     for (size_t i = 0; i < heat->row_count && !hosts; i++)
         hosts = !heat_alike(row->host, heat->rows[i].host);
     bool known = row->rank >= 0, told = hosts && row->host;
-    return xasprintf("%s %d%s%s", known ? "rank" : "pid", (int)(known ? row->rank : row->pid), told ? " on " : "", told ? row->host : "");
+    char *gpu = stalls_text_gpu(&row->gpu, false);
+    char *name = xasprintf("%s %d%s%s%s%s", known ? "rank" : "pid", (int)(known ? row->rank : row->pid), told ? " on " : "", told ? row->host : "",
+                           gpu ? ", " : "", gpu ? gpu : "");
+    free(gpu);
+    return name;
 }
 
 char *stalls_heat_label(const struct stall_heat *heat, const struct stall_heat_row *row)
@@ -220,12 +224,25 @@ void stalls_heat_markdown(struct strbuf *out, const struct stall_heat *heat)
 
 // ---- JSON ----
 
+json_t *stalls_gpu_json(const struct stall_gpu *gpu)
+{
+    if (!gpu->known)
+        return NULL;
+    json_t *item = json_object();
+    json_object_set_new(item, "uuid", *gpu->uuid ? render_json_text(gpu->uuid) : json_null());
+    json_object_set_new(item, "name", *gpu->name ? render_json_text(gpu->name) : json_null());
+    json_object_set_new(item, "device", json_integer(gpu->device));
+    return item;
+}
+
 static json_t *heat_json_rank(const struct stall_heat_row *row)
 {
     json_t *item = json_object();
     json_object_set_new(item, "rank", row->rank < 0 ? json_null() : json_integer(row->rank));
     json_object_set_new(item, "pid", json_integer(row->pid));
     json_object_set_new(item, "host", render_json_text(row->host));
+    if (row->gpu.known)
+        json_object_set_new(item, "gpu", stalls_gpu_json(&row->gpu));
     return item;
 }
 

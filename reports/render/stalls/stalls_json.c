@@ -58,6 +58,8 @@ static json_t *stalls_json_culprit(const struct stall *stall)
         return item;
     json_object_set_new(item, "rank", stall->rank < 0 ? json_null() : json_integer(stall->rank));
     json_object_set_new(item, "host", render_json_text(stall->host));
+    if (stall->gpu.known)
+        json_object_set_new(item, "gpu", stalls_gpu_json(&stall->gpu));
     json_object_set_new(item, "what", render_json_text(stall->what));
     json_object_set_new(item, "user_stack", stalls_json_stack(&stall->culprit_user));
     json_object_set_new(item, "python_stack", stalls_json_stack(&stall->culprit_python));

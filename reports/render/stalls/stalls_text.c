@@ -157,11 +157,29 @@ static char *text_title(const struct stall *stall)
     return title;
 }
 
+char *stalls_text_gpu(const struct stall_gpu *gpu, bool model)
+{
+    enum { UUID_SHORT = 12 }; // "GPU-1a2b3c4d", as nvidia-smi takes it
+    if (!gpu->known)
+        return NULL;
+    struct strbuf out = {0};
+    if (*gpu->uuid)
+        strbuf_add(&out, "%.*s", UUID_SHORT, gpu->uuid);
+    else
+        strbuf_add(&out, "GPU %d", (int)gpu->device);
+    if (model && *gpu->name)
+        strbuf_add(&out, " %s", gpu->name);
+    return strbuf_take(&out);
+}
+
 char *stalls_text_rank(const struct stall *stall)
 {
-    char *name = stalls_text_name(&stall->culprit, STALLS_NAME_SHORT);
-    char *text = stall->rank < 0 ? xasprintf("%s (pid %d)", name, stall->culprit.pid)
-                                 : xasprintf("rank %d of %d (%s, pid %d)", (int)stall->rank, (int)stall->ranks, name, stall->culprit.pid);
+    char *name = stalls_text_name(&stall->culprit, STALLS_NAME_SHORT), *gpu = stalls_text_gpu(&stall->gpu, true);
+    const char *between = gpu ? ", " : "", *own = gpu ? gpu : "";
+    char *text = stall->rank < 0 ? xasprintf("%s (pid %d%s%s)", name, stall->culprit.pid, between, own)
+                                 : xasprintf("rank %d of %d (%s, pid %d%s%s)", (int)stall->rank, (int)stall->ranks, name, stall->culprit.pid,
+                                             between, own);
+    free(gpu);
     free(name);
     return text;
 }

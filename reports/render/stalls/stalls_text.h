@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences about stalls, the same in the table and in Markdown. Internal to this room. Pure; the
+// Sentences about stalls, the same in the table and in Markdown. Internal to this room and to who tells of a straggler. Pure; the
 // caller frees what is returned. Texts of the store are not cleaned here.
 #ifndef UPGATE_REPORTS_STALLS_TEXT_H
 #define UPGATE_REPORTS_STALLS_TEXT_H
@@ -33,7 +33,9 @@ char *stalls_text_answer(const struct stalls_shown *shown);
 // The same for any of its causes, without the part before the colon.
 char *stalls_text_blame(const struct stall *stall);
 
-// "rank 1 of 2 (ddp.py, pid 4188)", of a straggler
+// "GPU-1a2b3c4d", as much of its UUID as tells it from others, or "GPU 0"; model: "GPU-1a2b3c4d NVIDIA H100". NULL: it has none
+char *stalls_text_gpu(const struct stall_gpu *gpu, bool model);
+// "rank 1 of 2 (ddp.py, pid 4188)", of a straggler; with a GPU "(ddp.py, pid 4188, GPU-1a2b3c4d NVIDIA H100)"
 char *stalls_text_rank(const struct stall *stall);
 // "computing in prepare_features (ddp.py), some 4 ms more than the others each time": what it did meanwhile
 char *stalls_text_what(const struct stall *stall);

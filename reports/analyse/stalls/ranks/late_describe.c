@@ -81,6 +81,12 @@ static const char *late_advice(const struct ranks *ranks, const struct late_rank
     return arena_print(arena, "look at what %s does between its collectives that the other ranks do not", name);
 }
 
+struct stall_gpu late_gpu(const struct ranks *ranks, uint32_t row)
+{
+    const struct trace_device *device = trace_device_of(ranks->trace, ranks->rows[row].process);
+    return device ? (struct stall_gpu){true, device->device, device->uuid, device->name} : (struct stall_gpu){.uuid = "", .name = ""};
+}
+
 void late_describe(const struct ranks *ranks, const struct work *work, const struct late_rank *straggler, struct stall *ret_stall)
 {
     const struct trace *trace = work->trace;
@@ -124,6 +130,7 @@ void late_describe(const struct ranks *ranks, const struct work *work, const str
         .steps_total = trace->step_count,
         .is_straggler = true,
         .rank = row->rank,
+        .gpu = late_gpu(ranks, straggler->row),
         .ranks = ranks->size > 0 ? ranks->size : (int32_t)ranks->row_count,
         .late_cause = straggler->cause < CAUSE_COUNT ? stall_causes(&(size_t){0})[straggler->cause].id : NULL,
         .what = late_what(ranks, straggler),

@@ -40,8 +40,8 @@ static struct stall_heat_row heat_row(const struct heat *heat, size_t index, siz
     const char *host = trace_host_of(trace, row->process);
     double *shares = arena_alloc(trace->arena, LATE_BLOCKS, sizeof *shares);
     memcpy(shares, heat_shares(heat, index), LATE_BLOCKS * sizeof *shares);
-    return (struct stall_heat_row){.rank = row->rank, .pid = trace->processes[row->process].tgid, .host = host ? host : heat->host, .of = of,
-                                   .worst = worst, .shares = shares, .mean = quantile_mean(shares, LATE_BLOCKS)};
+    return (struct stall_heat_row){.rank = row->rank, .pid = trace->processes[row->process].tgid, .host = host ? host : heat->host,
+                                   .gpu = late_gpu(heat->ranks, (uint32_t)index), .of = of, .worst = worst, .shares = shares, .mean = quantile_mean(shares, LATE_BLOCKS)};
 }
 
 // Those of whom it is known.

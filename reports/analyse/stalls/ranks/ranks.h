@@ -106,6 +106,7 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
 void late_ranks_free(struct late_ranks *stragglers);
 // late_describe.c: in words, strings in the trace's arena.
 void late_describe(const struct ranks *ranks, const struct work *work, const struct late_rank *straggler, struct stall *ret_stall);
+struct stall_gpu late_gpu(const struct ranks *ranks, uint32_t row);
 // late_heat.c: the shares as they are told, in the arena of the trace. host: of a recording of one machine; NULL: not known.
 void late_heat(const struct ranks *ranks, const struct late_ranks *stragglers, int64_t begin, int64_t end, const char *host, struct stall_heat *ret_heat);
 // Which ranks of the job were not recorded, as a sentence; NULL: none is known to miss.
