@@ -140,6 +140,8 @@ static void merge_print(const struct merge_values *values, const struct merge_re
             continue;
         named++;
         char *gpu = stalls_text_gpu(&stall->gpu, true);
+        if (gpu)
+            string_make_plain(gpu, strlen(gpu));
         printf("late: rank %d on %s%s%s, %.1f ms each time, %.1f %% of the time: %s\n", (int)stall->rank, stall->host ? stall->host : "?",
                gpu ? ", " : "", gpu ? gpu : "", (double)stall->late_ns / 1e6, 100 * (double)stall->total_ns / (double)stalls->window_ns,
                stall->what ? stall->what : "what it did meanwhile was not seen");
