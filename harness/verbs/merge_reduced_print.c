@@ -68,6 +68,16 @@ static const char *reduced_why_text(enum reduced_why why)
     return texts[why];
 }
 
+// ", GPU-1a2b3c4d H100 80GB HBM3" behind who is late; "": no GPU of it is known. The caller frees.
+static char *reduced_gpu_text(const struct reduced_row *row, bool utf8)
+{
+    enum { UUID_SHORT = 12 };
+    char *model = screen_clean(row->model, utf8);
+    char *text = *row->gpu ? xasprintf(", %.*s%s%s", UUID_SHORT, row->gpu, *model ? " " : "", model) : xstrdup("");
+    free(model);
+    return text;
+}
+
 static void reduced_print_late(const struct reduced_told *told, bool utf8)
 {
     const struct reduced_table *table = told->table;
@@ -77,9 +87,10 @@ static void reduced_print_late(const struct reduced_told *told, bool utf8)
         char text[32];
         if (!row->late)
             continue;
-        char *host = screen_clean(row->host, utf8);
-        printf("late: rank %d on %s: the others wait %s for it in each step, %.1f %% of the time more than for each other\n", (int)row->rank, host,
+        char *host = screen_clean(row->host, utf8), *gpu = reduced_gpu_text(row, utf8);
+        printf("late: rank %d on %s%s: the others wait %s for it in each step, %.1f %% of the time more than for each other\n", (int)row->rank, host, gpu,
                unit_format_ns(text, sizeof text, reduced_a_step(row, row->late_ns)), 100 * row->more_share);
+        free(gpu);
         free(host);
         named++;
     }
@@ -146,6 +157,16 @@ static json_t *reduced_whole(double value)
     return value >= 0 && value < 9e18 ? json_integer((json_int_t)value) : json_null();
 }
 
+static json_t *reduced_json_gpu(const struct reduced_row *row)
+{
+    if (!*row->gpu)
+        return json_null();
+    json_t *item = json_object();
+    json_object_set_new(item, "uuid", json_string(row->gpu));
+    json_object_set_new(item, "name", *row->model ? render_json_text(row->model) : json_null());
+    return item;
+}
+
 static json_t *reduced_json_row(const struct reduced_table *table, const struct reduced_row *row)
 {
     json_t *item = json_object(), *ns = json_object(), *phases = json_array();
@@ -163,6 +184,7 @@ static json_t *reduced_json_row(const struct reduced_table *table, const struct 
     }
     json_object_set_new(item, "rank", json_integer(row->rank));
     json_object_set_new(item, "node", render_json_text(row->host));
+    json_object_set_new(item, "gpu", reduced_json_gpu(row));
     json_object_set_new(item, "steps", reduced_whole((double)row->steps));
     json_object_set_new(item, "dropped", reduced_whole((double)row->dropped));
     json_object_set_new(item, "ended", json_boolean(row->ended));

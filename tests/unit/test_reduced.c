@@ -183,6 +183,12 @@ static void rank_make(int rank, struct reduced *ret)
     vector_push(ret->nodes, ret->node_count, node);
     vector_push(ret->members, ret->member_count,
                 ((struct reduced_rank){.rank = rank, .flags = REDUCED_ENDED | REDUCED_NCCL, .dropped = (uint64_t)rank}));
+    if (rank % 3) { // the others have none
+        struct reduced_rank *member = &ret->members[0];
+        member->flags |= REDUCED_GPU;
+        memset(member->gpu, 0xa0 + rank, sizeof member->gpu);
+        snprintf(member->model, sizeof member->model, "%s", rank % 3 > 1 ? "H100 80GB HBM3" : "");
+    }
     for (uint64_t window = 0; window < WINDOWS; window++) {
         gist = (struct gist){0};
         for (int k = 0; k < 30; k++)
@@ -452,6 +458,7 @@ TEST(a_file_that_somebody_made_up_does_no_harm)
 #define NODES "\x01" "\x01" "b" "\x01" "h" "\x00\x01"
 #define MEMBERS "\x02" "\x00\x00\x03\x00" "\x00\x00\x03\x00"
 #define MEMBER "\x01" "\x00\x00\x03\x00"
+#define UUID "0123456789abcdef"
 #define PHASES "\x01\x01" "p" "\x01\x0a"
 #define GIST "\x01\x00\x00\x01\x64\x05\xf4\x03" PHASES
 #define GISTS "\x01" "\x00\x00\x0d" GIST
@@ -479,7 +486,10 @@ TEST(what_cannot_be_is_refused_in_words)
         BODY(HEAD NODES "\x01" "\x02\x00\x03\x00" GISTS MEETINGS, "a rank behind 0 is not below 2"),
         BODY(HEAD NODES "\x02" "\x01\x00\x03\x00" "\x00\x00\x03\x00" GISTS MEETINGS, "a rank behind 2 is not below 2"),
         BODY(HEAD NODES "\x01" "\x00\x01\x03\x00" GISTS MEETINGS, "the node of a rank is 1"),
-        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" GISTS MEETINGS, "what is told of a rank is 16"),
+        BODY(HEAD NODES "\x01" "\x00\x00\x20\x00" GISTS MEETINGS, "what is told of a rank is 32"),
+        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x19" "a model that has 25 bytes" GISTS MEETINGS, "the name of a GPU has 25 bytes"),
+        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x02" "a\x00" GISTS MEETINGS, "the name of a GPU has a zero in it"),
+        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x00" GISTS "\x00", ""),
         BODY(HEAD NODES MEMBERS "\x7f" "\x00\x00\x0d" GIST MEETINGS, "it counts 127 windows"),
         BODY(HEAD NODES MEMBERS "\x01" "\x02\x00\x0d" GIST MEETINGS, "the rank of a window behind 0 is not below 2"),
         BODY(HEAD NODES MEMBER "\x01" "\x01\x00\x0d" GIST MEETINGS, "a window of rank 1, which is not among its ranks"),
@@ -527,6 +537,31 @@ TEST(what_cannot_be_is_refused_in_words)
         reduced_free(&back);
         free(file);
     }
+}
+
+// Of an upgate that knew of no GPUs.
+TEST(a_file_of_version_1_is_read)
+{
+    static const char old[] = "UGRD\x01" HEAD NODES MEMBERS GISTS MEETINGS "checksum";
+    static const char gpu[] = "UGRD\x01" HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x00" GISTS "\x00" "checksum";
+    uint8_t file[sizeof gpu + sizeof old];
+    struct reduced back;
+    struct error err;
+    struct strbuf again = {0};
+    memcpy(file, old, sizeof old - 1);
+    seal(file, sizeof old - 1);
+    CHECK_INT(decode(file, sizeof old - 1, &back, &err), 0);
+    CHECK_INT(back.member_count, 2);
+    CHECK_INT(reduced_encode(&back, &again, &err), 0);
+    CHECK_INT(again.len, sizeof old - 1);
+    CHECK_INT(again.text[4], REDUCED_VERSION); // as it is written now
+    CHECK(memcmp(again.text + 5, old + 5, sizeof old - 1 - 5 - 8) == 0);
+    strbuf_free(&again);
+    reduced_free(&back);
+    memcpy(file, gpu, sizeof gpu - 1);
+    seal(file, sizeof gpu - 1);
+    CHECK_INT(decode(file, sizeof gpu - 1, &back, &err), -EBADMSG);
+    CHECK_CONTAINS(err.text, "what is told of a rank is 16");
 }
 
 TEST(waits_that_do_not_fit_are_refused_and_nothing_is_changed)

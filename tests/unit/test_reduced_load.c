@@ -240,6 +240,12 @@ static void put_member(struct story *story, int pid, int64_t process, int rank, 
 {
     *ret = (struct member){process, story_process(story, "target", pid + 1, pid, "loader", "loader"), rank, number};
     story_rank(story, pid, rank, 8);
+    if (rank == 5) { // rank 3 has none
+        char sql[300];
+        snprintf(sql, sizeof sql, "INSERT INTO gpu_device (process_id, device, name, uuid) VALUES (%lld, 0, 'NVIDIA H100 80GB HBM3', "
+                 "'GPU-1a2b3c4d-0011-2233-4455-66778899aabb')", (long long)process);
+        story_sql(story, sql);
+    }
     put_queue(story, ret->process, number);
     put_queue(story, ret->child, number + 1);
 }
@@ -352,7 +358,11 @@ TEST(several_ranks_in_one_are_the_bytes_of_each_alone)
     CHECK_INT(all.meeting_count, STEPS); // nothing of the launcher's
     CHECK_INT(all.meetings[0].count, 2);
     CHECK_INT(all.meetings[0].last, 5);
-    CHECK_INT(all.members[1].flags, REDUCED_ENDED | REDUCED_NCCL | REDUCED_KERNELS);
+    CHECK_INT(all.members[0].flags, REDUCED_ENDED | REDUCED_NCCL | REDUCED_KERNELS);
+    CHECK_INT(all.members[1].flags, REDUCED_ENDED | REDUCED_NCCL | REDUCED_KERNELS | REDUCED_GPU);
+    CHECK_INT(all.members[1].gpu[0], 0x1a);
+    CHECK_INT(all.members[1].gpu[15], 0xbb);
+    CHECK_STR(all.members[1].model, "H100 80GB HBM3");
     CHECK_INT(reduced_encode(&all, &of_all, &err), 0);
     CHECK_INT(reduced_encode(&sum, &of_sum, &err), 0);
     CHECK_INT(of_all.len, of_sum.len);

@@ -14,9 +14,11 @@
 #include "reports/analyse/reduce/gist.h"
 
 enum {
-    REDUCED_VERSION = 1,
+    REDUCED_VERSION = 2,             // 1 is read, too: ranks have no GPU in it
     REDUCED_RANKS_MAX = 1 << 20,     // of a job, as `upgate merge` takes them
     REDUCED_NAME_MAX = 255,          // bytes of a run, a host, a boot
+    REDUCED_UUID_SIZE = 16,
+    REDUCED_MODEL_MAX = 24,          // bytes of "H100 80GB HBM3": with the rest of a rank and its window 1 KB
     REDUCED_BYTES_MAX = 1 << 30,     // of a file: a million gists
     REDUCED_MEETINGS_MAX = 1 << 22   // collectives, of each node its own: 200 steps of 100 collectives on 200 nodes, 235 MB of memory
 };
@@ -28,7 +30,9 @@ enum reduced_flag { // stored
     REDUCED_NCCL = 2,     // NCCL told of its collectives
     REDUCED_KERNELS = 4,  // it came when their kernels began, else when they were called for
     REDUCED_MESSAGES = 8, // it sends to some of the others, like the stages of a pipeline
-    REDUCED_FLAGS = 15
+    REDUCED_GPU = 16,     // it has one that is known
+    REDUCED_FLAGS = 31,
+    REDUCED_FLAGS_1 = 15  // of version 1
 };
 
 struct reduced_node {
@@ -41,6 +45,8 @@ struct reduced_rank {
     int32_t rank;
     uint32_t node, flags;
     uint64_t dropped; // records that its recorder lost
+    uint8_t gpu[REDUCED_UUID_SIZE];    // of REDUCED_GPU, the UUID of the one that it uses most; else 0
+    char model[REDUCED_MODEL_MAX + 1]; // of that, without "NVIDIA "; "": not known
 };
 
 struct reduced_gist {

@@ -146,6 +146,10 @@ static void reduced_put_job(struct reduced_out *out, const struct reduced *reduc
         reduced_put_number(out, member->node);
         reduced_put_number(out, member->flags);
         reduced_put_number(out, member->dropped);
+        if (member->flags & REDUCED_GPU) {
+            reduced_put_bytes(out, member->gpu, sizeof member->gpu);
+            reduced_put_text(out, member->model);
+        }
         next = member->rank + 1;
     }
 }
@@ -191,6 +195,7 @@ int reduced_encode_file(const struct reduced *reduced, FILE *file, size_t *ret_b
 
 struct reduced_in { // what is read, and why it is refused
     struct varints bytes;
+    uint64_t version;
     char why[160]; // of the first thing that cannot be; "": the bytes end too early, or a number has another form
 };
 
@@ -283,6 +288,20 @@ static void reduced_take_nodes(struct reduced_in *in, struct reduced *ret)
     }
 }
 
+static void reduced_take_gpu(struct reduced_in *in, struct reduced_rank *ret)
+{
+    const uint8_t *uuid = varint_take(&in->bytes, sizeof ret->gpu);
+    char *model = reduced_take_text(in, "GPU");
+    size_t len = strlen(model);
+    if (len > REDUCED_MODEL_MAX)
+        reduced_refuse(in, "the name of a GPU has %zu bytes, and may have %d", len, (int)REDUCED_MODEL_MAX);
+    if (!in->bytes.bad) {
+        memcpy(ret->gpu, uuid, sizeof ret->gpu);
+        memcpy(ret->model, model, len);
+    }
+    free(model);
+}
+
 static void reduced_take_members(struct reduced_in *in, struct reduced *ret)
 {
     enum { MEMBER_BYTES = 4 };
@@ -292,8 +311,10 @@ static void reduced_take_members(struct reduced_in *in, struct reduced *ret)
     for (uint64_t i = 0; i < count && !in->bytes.bad; i++) {
         struct reduced_rank member = {.rank = (int32_t)reduced_take_from(in, next, (uint64_t)ret->ranks, "a rank")};
         member.node = (uint32_t)reduced_take_below(in, ret->node_count, "the node of a rank");
-        member.flags = (uint32_t)reduced_take_below(in, REDUCED_FLAGS + 1, "what is told of a rank");
+        member.flags = (uint32_t)reduced_take_below(in, (in->version > 1 ? REDUCED_FLAGS : REDUCED_FLAGS_1) + 1, "what is told of a rank");
         member.dropped = reduced_take_number(in);
+        if (member.flags & REDUCED_GPU)
+            reduced_take_gpu(in, &member);
         next = (uint64_t)member.rank + 1;
         vector_push(ret->members, ret->member_count, member);
     }
@@ -409,12 +430,12 @@ int reduced_decode(const void *from, size_t size, const char *name, struct reduc
     struct varints sum = {.at = end, .end = end + REDUCED_CHECKSUM_SIZE};
     if (reduced_checksum(begin, (size_t)(end - begin)) != reduced_take_word(&sum))
         return error_set(err, -EBADMSG, "'%s' is damaged or cut off: its checksum is another one", name);
-    uint64_t version = reduced_take_number(&in);
-    if (version > REDUCED_VERSION)
-        return error_set(err, -EINVAL, "'%s' is of version %llu, this upgate knows %d: take a newer upgate", name, (unsigned long long)version,
+    in.version = reduced_take_number(&in);
+    if (in.version > REDUCED_VERSION)
+        return error_set(err, -EINVAL, "'%s' is of version %llu, this upgate knows %d: take a newer upgate", name, (unsigned long long)in.version,
                          (int)REDUCED_VERSION);
-    if (version != REDUCED_VERSION)
-        reduced_refuse(&in, "there is no version %llu", (unsigned long long)version);
+    if (!in.version)
+        reduced_refuse(&in, "there is no version 0");
     reduced_take(&in, ret);
     if (!in.bytes.bad)
         return 0;

@@ -426,6 +426,47 @@ static int load_check(const struct load_job *job, struct error *err)
     return rc;
 }
 
+static int load_digit(char one)
+{
+    return one >= '0' && one <= '9' ? one - '0' : one >= 'a' && one <= 'f' ? one - 'a' + 10 : -1;
+}
+
+// "GPU-1a2b3c4d-0011-…". False: it is none.
+static bool load_uuid(const char *text, uint8_t ret[REDUCED_UUID_SIZE])
+{
+    static const char before[] = "GPU-";
+    size_t digits = 0;
+    if (strncmp(text, before, sizeof before - 1) != 0)
+        return false;
+    for (text += sizeof before - 1; *text; text++) {
+        int digit = load_digit(*text);
+        if (*text == '-')
+            continue;
+        if (digit < 0 || digits == 2 * REDUCED_UUID_SIZE)
+            return false;
+        ret[digits / 2] = (uint8_t)(ret[digits / 2] << 4 | digit);
+        digits++;
+    }
+    return digits == 2 * REDUCED_UUID_SIZE;
+}
+
+// That of its process, else of one that descends from it.
+static void load_gpu(const struct load *load, struct reduced_rank *ret)
+{
+    static const char maker[] = "NVIDIA ";
+    const struct trace *trace = load->job->trace;
+    const struct trace_device *device = load->row ? trace_device_of(trace, load->row->process) : NULL;
+    uint8_t uuid[REDUCED_UUID_SIZE] = {0};
+    for (size_t i = 0; i < trace->device_count && !device; i++)
+        device = load_owns(load, trace->devices[i].process) ? &trace->devices[i] : NULL;
+    if (!device || !load_uuid(device->uuid, uuid))
+        return;
+    const char *model = device->name + (strncmp(device->name, maker, sizeof maker - 1) == 0 ? sizeof maker - 1 : 0);
+    ret->flags |= REDUCED_GPU;
+    memcpy(ret->gpu, uuid, sizeof uuid);
+    memcpy(ret->model, model, strnlen(model, REDUCED_MODEL_MAX));
+}
+
 static void load_member(const struct load *load, int64_t dropped, struct reduced *ret)
 {
     const struct reduced_source *source = load->job->source;
@@ -441,6 +482,7 @@ static void load_member(const struct load *load, int64_t dropped, struct reduced
         member.flags |= REDUCED_KERNELS;
     if (load_sends(load))
         member.flags |= REDUCED_MESSAGES;
+    load_gpu(load, &member);
     vector_push(ret->nodes, ret->node_count, node);
     vector_push(ret->members, ret->member_count, member);
 }

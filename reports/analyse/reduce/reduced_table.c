@@ -4,6 +4,7 @@
 #include "reports/analyse/reduce/reduced_table.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,16 @@ static int table_by_window(const void *left, const void *right)
 
 // --- rows -----------------------------------------------------------------------------------------
 
+static void table_gpu(const struct reduced_rank *member, struct reduced_row *ret)
+{
+    const uint8_t *u = member->gpu;
+    if (!(member->flags & REDUCED_GPU))
+        return;
+    snprintf(ret->gpu, sizeof ret->gpu, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4],
+             u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    memcpy(ret->model, member->model, sizeof ret->model);
+}
+
 static void table_row(const struct reduced *reduced, const struct reduced_rank *member, const struct gist *all, struct reduced_row *ret)
 {
     const struct spread *steps = &all->spreads[GIST_STEP];
@@ -44,6 +55,7 @@ static void table_row(const struct reduced *reduced, const struct reduced_rank *
         ret->ns[i] = (double)all->spreads[i].sum_ns;
     memcpy(ret->phases, all->phases, all->phase_count * sizeof *all->phases);
     ret->phases[GIST_PHASES_MAX] = all->others;
+    table_gpu(member, ret);
 }
 
 // Members and gists are both by rank.

@@ -10,6 +10,8 @@
 struct reduced_row { // a rank
     int32_t rank;
     const char *host;           // of the reduced, which must live as long
+    char gpu[48];               // "GPU-1a2b3c4d-0011-2233-4455-66778899aabb"; "": it has none that is known
+    char model[REDUCED_MODEL_MAX + 1]; // of that; "": not known
     uint64_t steps, dropped;
     double step_p50_ns, step_p99_ns; // NaN: no steps
     double step_error;          // by how much of themselves they may be wrong
