@@ -59,7 +59,8 @@ static char *seen_key(const struct scan_shard *shard)
     const struct identity *who = &shard->who;
     char *key = shard->why ? xasprintf("%s/%s: %s", shard->run, name, shard->why)
                            : xasprintf("%s/%s: %s %d-%d %s %lld %lld", shard->run, name, who->run, (int)who->launcher.restart,
-                                       (int)(shard->outer_ranks ? shard->outer_rank : who->launcher.rank), who->boot, (long long)shard->pid, (long long)shard->started_wall_ns);
+                                       (int)(shard->outer_ranks ? shard->outer_rank : who->launcher.rank), who->boot, (long long)shard->pid,
+                                       (long long)shard->started_wall_ns);
     string_make_utf8(key, strlen(key));
     return key;
 }
