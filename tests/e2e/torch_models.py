@@ -122,7 +122,7 @@ assert padded == [4, 4, 10] * 4, padded
 KEPT = '''
 import types, kept, plants
 def of(words):
-    return kept.Kept(types.SimpleNamespace(plant=plants.Plants(words), mode="train"))
+    return kept.Kept(types.SimpleNamespace(plant=plants.Plants(words), mode="train", device="cpu"))
 made = of("cache:4K,table:64K:2,oddsizes:600000")
 for _ in range(3):
     made.step(None)

@@ -59,7 +59,8 @@ static void reduced_put_number(struct reduced_out *out, uint64_t value)
 
 static void reduced_put_text(struct reduced_out *out, const char *text)
 {
-    size_t len = strnlen(text, REDUCED_NAME_MAX);
+    size_t len = strlen(text);
+    len = len < REDUCED_NAME_MAX ? len : REDUCED_NAME_MAX;
     reduced_put_number(out, len);
     reduced_put_bytes(out, text, len);
 }
