@@ -32,6 +32,7 @@
 
 enum {
     RECORDING_ROUND_MS = 100,
+    RECORDING_JOIN_MS = 20, // where somebody may wait to join
     RECORDING_PROGRESS_NS = 500000000,
     RECORDING_NICE = -10,
     RECORDING_SLOTS = 64, // processes of a started program that may make step calls
@@ -117,7 +118,7 @@ static int recording_open_store(struct recording *recording, struct error *err)
 // A program that makes no step calls costs nothing; one that cannot have the file is recorded all the same.
 static void recording_open_steps(struct recording *recording)
 {
-    struct reader_opts opts = {.slot_count = RECORDING_SLOTS, .open = true};
+    struct reader_opts opts = {.slot_count = recording->opts->step_slots ? recording->opts->step_slots : RECORDING_SLOTS, .open = true};
     recording->steps_path = xasprintf("/dev/shm/upgate-%d-%lld-record", getpid(),
                                       (long long)process_start_ticks(getpid()));
     if (reader_create(&recording->steps, recording->steps_path, &opts, NULL)) {
@@ -416,6 +417,7 @@ static int recording_loop(struct recording *recording, struct error *err)
     const struct recording_opts *opts = recording->opts;
     int64_t end_ns = opts->duration_ns ? recording->begin_ns + opts->duration_ns : INT64_MAX;
     struct recording_result *result = recording->result;
+    const int round_ms = opts->on_round ? RECORDING_JOIN_MS : RECORDING_ROUND_MS;
     bool alive = true;
     int rc = 0;
     for (;;) {
@@ -424,12 +426,15 @@ static int recording_loop(struct recording *recording, struct error *err)
         if (recording_signal || now_ns >= end_ns || !alive || rc)
             break;
         int64_t wait_ms = (end_ns - now_ns) / 1000000 + 1;
-        rc = recorder_poll(recording->recorder, wait_ms < RECORDING_ROUND_MS ? (int)wait_ms : RECORDING_ROUND_MS,
-                           &alive, err);
+        rc = recorder_poll(recording->recorder, wait_ms < round_ms ? (int)wait_ms : round_ms, &alive, err);
         recording_drain_steps(recording);
+        if (opts->on_round && alive && rc == 0)
+            opts->on_round(opts->context, recording->recorder, false);
         if (opts->command && command_ended(&recording->command) && opts->no_children)
             alive = false;
     }
+    if (opts->on_round)
+        opts->on_round(opts->context, recording->recorder, true);
     result->signal = recording_signal;
     result->ending = recording_signal ? RECORDING_SIGNAL : alive ? RECORDING_TIME : RECORDING_TARGET;
     result->length_ns = clock_monotonic_ns() - recording->begin_ns;

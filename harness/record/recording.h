@@ -32,7 +32,10 @@ struct recording_opts {
     // recording then: its end does.
     pid_t worker;
     void (*release)(void *context, const struct recording_release *with);
+    // Called in each round, and last when there is no other: processes may join meanwhile (recorder_join). NULL ok.
+    void (*on_round)(void *context, struct recorder *recorder, bool last);
     void *context;
+    uint32_t step_slots;    // processes that may make step calls; 0: 64
     const char *rank;       // JSON object: who it is, for recording.target; or NULL
     int64_t duration_ns;    // 0: until the target ends or a signal comes
     int64_t threshold_ns;   // 0: the recorder's

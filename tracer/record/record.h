@@ -50,6 +50,10 @@ ERROR_CHECKED int recorder_poll(struct recorder *recorder, int wait_ms, bool *re
 ERROR_CHECKED int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct error *err);
 void recorder_free(struct recorder *recorder); // NULL ok; detaches; before store_close
 
+// One more process becomes a target, with its children: rank `rank` of the job that opts.rank is one of. recording.target says so
+// in "joined". -EEXIST: such a rank has joined already; -ESRCH: the process has ended. Before recorder_stop.
+ERROR_CHECKED int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct error *err);
+
 // A step of the target, for table recorded_step; before recorder_stop.
 void recorder_step(struct recorder *recorder, int64_t rank, int64_t idx, int64_t begin_ns, int64_t dur_ns);
 

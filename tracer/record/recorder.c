@@ -354,6 +354,41 @@ static int recorder_write_ranks(struct recorder *recorder, struct error *err)
     return rc;
 }
 
+static int recorder_write_joined(struct recorder *recorder, struct error *err)
+{
+    char *text = recorder->joined ? json_dumps(recorder->joined, JSON_COMPACT) : NULL;
+    int rc = text ? store_exec(recorder->store, err, "UPDATE recording SET target = json_set(target, '$.joined', json(?)) WHERE id = ?", "si", text,
+                               recorder->recording_id)
+                  : 0;
+    free(text);
+    return rc;
+}
+
+int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct error *err)
+{
+    int64_t begin_ns = clock_monotonic_ns();
+    const json_t *one;
+    size_t i;
+    json_array_foreach(recorder->joined, i, one) if (json_integer_value(json_object_get(one, "rank")) == rank)
+        return error_set(err, -EEXIST, "rank %d has joined already", (int)rank);
+    int rc = writer_begin(recorder->writer);
+    if (rc)
+        return error_set(err, rc, "the recording has failed");
+    if (pid <= 0 || !tasks_target(recorder->tasks, (uint32_t)pid))
+        return error_set(err, -ESRCH, "there is no process %d", (int)pid);
+    rc = recorder->capture ? capture_add_target(recorder->capture, pid, err) : 0;
+    if (rc)
+        return rc;
+    recorder->ask_alive = true;
+    if (!recorder->joined)
+        recorder->joined = json_array();
+    json_array_append_new(recorder->joined, json_pack("{si si sI}", "rank", (int)rank, "pid", (int)pid, "begin_ns", (json_int_t)begin_ns));
+    rc = recorder_write_joined(recorder, err);
+    if (rc)
+        writer_fail(recorder->writer);
+    return rc;
+}
+
 // For who reads meanwhile: the waits that go on take the place of those of a second ago (last: they go). Of thousands of threads less
 // often: 2 % of a core.
 static void recorder_put_waiting(struct recorder *recorder, bool last)
@@ -507,6 +542,8 @@ static int recorder_write_end(struct recorder *recorder, struct error *err)
     if (rc == 0)
         rc = recorder_write_ranks(recorder, err);
     if (rc == 0)
+        rc = recorder_write_joined(recorder, err);
+    if (rc == 0)
         rc = store_commit(recorder->store, err);
     if (rc)
         store_rollback(recorder->store);
@@ -578,6 +615,7 @@ void recorder_free(struct recorder *recorder)
     retention_free(recorder->retention);
     symbols_free(recorder->symbols);
     writer_free(recorder->writer);
+    json_decref(recorder->joined);
     free(recorder->cgroup);
     free(recorder->host_missing);
     free(recorder);

@@ -3,6 +3,8 @@
 #ifndef UPGATE_TRACER_RECORD_RECORDER_H
 #define UPGATE_TRACER_RECORD_RECORDER_H
 
+#include <jansson.h>
+
 #include "bpf/capture.h"
 #include "tracer/record/counters.h"
 #include "tracer/record/files.h"
@@ -45,6 +47,7 @@ struct recorder {
     int64_t waiting_row, waiting_next_ns; // live: behind it stand the waits that went on a second ago; when they are asked for again
     size_t ranks_written; // of tasks_ranks, in recording.target
     int64_t ranks_next_ns;
+    json_t *joined; // for recording.target; NULL: nobody has
     uint32_t missed[RECORDER_MISSED_MAX], missed_count; // children of the target that are no targets
 };
 
