@@ -110,6 +110,28 @@ struct merge_words {
     json_t *pids, *ranks, *command, *missing, *merged;
 };
 
+static bool merge_is_told(const json_t *target, json_int_t pid)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(target, "ranks"), i, one) if (json_integer_value(json_object_get(one, "pid")) == pid) return true;
+    return false;
+}
+
+// Those that joined its recorder, and whose environment says nothing.
+static void merge_add_joined(const json_t *target, const struct scan_shard *shard, size_t node, struct merge_words *words)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(shard->part ? NULL : json_object_get(target, "joined"), i, one) {
+        json_int_t pid = json_integer_value(json_object_get(one, "pid")), rank = json_integer_value(json_object_get(one, "rank"));
+        json_array_append_new(words->pids, json_integer(pid));
+        if (!merge_is_told(target, pid))
+            json_array_append_new(words->ranks, json_pack("{sI sI si si sI}", "pid", pid, "start_ns", (json_int_t)0, "rank", (int)rank, "ranks",
+                                                          (int)shard->who.launcher.ranks, "node", (json_int_t)node));
+    }
+}
+
 // Who of the shard's processes is which rank, with the node: pids of others may be the same.
 static void merge_add_ranks(const json_t *target, const struct scan_shard *shard, size_t node, struct merge_words *words)
 {
@@ -132,6 +154,7 @@ static void merge_add_ranks(const json_t *target, const struct scan_shard *shard
         json_array_append_new(words->ranks, json_pack("{sI sI si si sI}", "pid", (json_int_t)shard->pid, "start_ns", (json_int_t)0, "rank",
                                                       (int)shard->who.launcher.rank, "ranks", (int)shard->who.launcher.ranks, "node",
                                                       (json_int_t)node));
+    merge_add_joined(target, shard, node, words);
     if (shard->part)
         json_array_extend(words->pids, json_object_get(target, "pids"));
     else
@@ -273,7 +296,7 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
                                       .process_first = node->process_first ? node->process_first : last + 1,
                                       .shift_ns = merge_shift_of(result, node),
                                       .cpu_first = node->cpu_first,
-                                      .rank = shard->part ? -1 : shard->who.launcher.rank,
+                                      .rank = shard->part || scan_is_shared(shard) ? -1 : shard->who.launcher.rank,
                                       .several = shard->outer_ranks > 0,
                                       .machine = !node->process_first};
     rc = shard_take(store, shard_store, &place, err);

@@ -290,8 +290,9 @@ static void query_visit(void *arg, struct scan_shard *shard, size_t index, struc
     sqlite3_stmt *map = NULL;
     struct query_batch *batch = NULL;
     int64_t rows = 0, put = 0, until_ns = clock_monotonic_ns() + QUERY_LIVE_S * 1000000000LL;
-    if (shard->part) { // its rows do not say whose they are
-        shard->why = xasprintf("'%s' has several ranks in one: ask the shards that it was made of", shard->path);
+    if (shard->part || scan_is_shared(shard)) { // its rows do not say whose they are
+        shard->why = xasprintf("'%s' has several ranks in one: %s", shard->path,
+                               shard->part ? "ask the shards that it was made of" : "merge what --shared recorded, and ask that");
         return;
     }
     int rc = query_goes_on(query) ? store_use_own_views(store, &err) : -ECANCELED, step = SQLITE_DONE;

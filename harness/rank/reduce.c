@@ -103,8 +103,9 @@ static void reduce_shard(void *arg, size_t index)
                                           .ended = shard->ended};
     struct error err = {0};
     struct store *store = NULL;
-    if (shard->part) { // its rows do not say whose they are, and several is NULL
-        work->why[index] = xasprintf("'%s' has several ranks in one: reduce the shards that it was made of", shard->path);
+    if (shard->part || scan_is_shared(shard)) { // its rows do not say whose they are, and several is NULL
+        work->why[index] = xasprintf("'%s' has several ranks in one: %s", shard->path,
+                                     shard->part ? "reduce the shards that it was made of" : "what --shared recorded is merged, not reduced");
         return;
     }
     int rc = work->opts->dry_run ? 0 : scan_open(shard, &store, &err);

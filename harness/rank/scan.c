@@ -152,6 +152,25 @@ static void scan_read_several(const json_t *target, struct scan_shard *shard)
     free(told);
 }
 
+// Ranks of its node that joined its recorder: recorded from then to its end.
+static int scan_read_joined(const json_t *target, struct scan_shard *shard, struct error *err)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(target, "joined"), i, one) {
+        const json_t *rank = json_object_get(one, "rank"), *pid = json_object_get(one, "pid"), *begin = json_object_get(one, "begin_ns");
+        json_int_t number = json_is_integer(rank) ? json_integer_value(rank) : -1, process = json_integer_value(pid);
+        struct proc_stat stat;
+        if (number < 0 || number >= shard->who.launcher.ranks || process <= 0 || process > INT32_MAX || !json_is_integer(begin) ||
+            !range_ns((int64_t)json_integer_value(begin)))
+            return error_set(err, -EINVAL, "'%s' does not say which ranks it is of", shard->path);
+        shard->joined_lives |= proc_stat_of((pid_t)process, &stat) == 0 && !proc_stat_ended(&stat);
+        vector_push(shard->held, shard->held_count,
+                    (struct scan_rank){(int32_t)number, (int64_t)json_integer_value(begin), (int64_t)json_integer_value(begin)});
+    }
+    return 0;
+}
+
 static int scan_read_identity(struct store *store, struct scan_shard *shard, struct error *err)
 {
     char *text = store_get_text(store, "SELECT target FROM recording ORDER BY id LIMIT 1", "");
@@ -169,6 +188,7 @@ static int scan_read_identity(struct store *store, struct scan_shard *shard, str
         shard->pid = (int64_t)json_integer_value(json_object_get(rank, "pid"));
         scan_read_end_clock(rank, shard);
         scan_read_several(target, shard);
+        rc = shard->outer_ranks ? 0 : scan_read_joined(target, shard, err);
     }
     json_decref(target);
     free(text);
@@ -187,7 +207,20 @@ static bool scan_is_ending(const struct scan_shard *shard)
     free(boot);
     if (!here)
         return llabs(clock_wall_ns() - (shard->end_ns + shard->who.clock.wall_minus_monotonic_ns)) < FRESH_NS;
-    return shard->alive && (shard->pid <= 0 || shard->pid > INT32_MAX || proc_stat_of((pid_t)shard->pid, &worker) || proc_stat_ended(&worker));
+    return shard->alive && !shard->joined_lives && (shard->pid <= 0 || shard->pid > INT32_MAX || proc_stat_of((pid_t)shard->pid, &worker) || proc_stat_ended(&worker));
+}
+
+// Its own rank and those that joined it; -EEXIST: one of them twice. Its name stays that of its own.
+static int scan_hold_all(struct scan_shard *shard)
+{
+    int32_t own = shard->who.launcher.rank;
+    for (size_t i = 0; i < shard->held_count; i++)
+        if (shard->held[i].begin_ns < shard->end_ns)
+            shard->held[i].end_ns = shard->end_ns;
+    vector_push(shard->held, shard->held_count, (struct scan_rank){own, shard->begin_ns, shard->end_ns});
+    bool once = scan_sort_held(shard);
+    shard->who.launcher.rank = own;
+    return once ? 0 : -EEXIST;
 }
 
 static int scan_read_times(struct store *store, struct scan_shard *shard, struct error *err)
@@ -227,8 +260,8 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
         shard->held[k].begin_ns = shard->begin_ns;
         shard->held[k].end_ns = shard->end_ns;
     }
-    if (!shard->part && !shard->outer_ranks)
-        vector_push(shard->held, shard->held_count, (struct scan_rank){shard->who.launcher.rank, shard->begin_ns, shard->end_ns});
+    if (!shard->part && !shard->outer_ranks && scan_hold_all(shard))
+        return error_set(err, -EINVAL, "'%s' has a rank twice", shard->path);
     if (!shard->part && shard->end_ns == shard->begin_ns) // of a part: no time in which all of its ranks were recorded
         rc = error_set(err, -ENODATA, "'%s' is empty: its recorder %s", shard->path,
                        shard->ending ? "has stored nothing yet" : "was ended before it had recorded anything");

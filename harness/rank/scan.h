@@ -29,7 +29,8 @@ struct scan_shard {
     struct identity who;         // of a part, or of several ranks, the first one
     bool part;
     int32_t outer_rank, outer_ranks; // of several ranks: which of how many their launcher is by its own environment; outer_ranks 0: of one, or a part
-    struct scan_rank *held;      // its own one, or all of them, as they rise
+    struct scan_rank *held;      // its own one, with those that joined it (upgate rank --shared), or all of them, as they rise
+    bool joined_lives;           // of those that joined one has not ended, as far as can be told on this node
     size_t held_count;
     json_t *missing;             // of a part, which ranks it lacks for a reason: [{"rank", "why"}]; NULL: none
     struct identity_clock end_clock; // as its end says; wall_minus_monotonic_ns 0: it was not ended in order, or is a part
@@ -44,6 +45,12 @@ struct scan_shard {
     int64_t cpus;                // one behind the last that it saw; scan_cpus
     size_t node;                 // of those that choose_shards chose: 0, 1, … as their nodes follow each other
 };
+
+// Of ranks that share their recorder (upgate rank --shared): whose its rows are is not told.
+static inline bool scan_is_shared(const struct scan_shard *shard)
+{
+    return !shard->part && !shard->outer_ranks && shard->held_count > 1;
+}
 
 struct scan {
     struct scan_shard *shards; // by run, restart, rank, path

@@ -200,13 +200,15 @@ static bool seen_read_held(const json_t *list, struct scan_shard *ret)
 {
     const json_t *one;
     size_t i;
+    bool own = false; // with others where they joined its recorder
     json_array_foreach(list, i, one) {
         json_int_t rank = json_is_integer(one) ? json_integer_value(one) : -1;
+        own |= rank == ret->who.launcher.rank;
         if (rank < 0 || rank >= ret->who.launcher.ranks || (i && rank <= ret->held[i - 1].rank))
             return false;
         vector_push(ret->held, ret->held_count, (struct scan_rank){.rank = (int32_t)rank});
     }
-    return ret->held_count && ret->held[0].rank == ret->who.launcher.rank && (ret->part || ret->outer_ranks || ret->held_count == 1);
+    return own && (!(ret->part || ret->outer_ranks) || ret->held[0].rank == ret->who.launcher.rank);
 }
 
 // What is in ret is scan_free's, in any case.

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,10 +25,15 @@
 #include "common/strings.h"
 #include "harness/contain/inject.h"
 #include "harness/contain/python_steps.h"
+#include "harness/rank/share.h"
 #include "tracer/store/store.h"
 
 enum {
     WRAP_ATTACH_MS = 20000, // attaching takes 0.3 s, of eight ranks on two busy CPUs 5 s; a directory that hangs holds nobody up for longer
+    WRAP_JOIN_MS = 10000,   // of these: whom another rank's recorder does not answer starts its own
+    WRAP_JOIN_TRIES = 3,
+    WRAP_JOINS_NS = 50000000, // of a round: rings fill meanwhile
+    WRAP_STEP_SLOTS = 1024,
     WRAP_FD = 3,
     WRAP_NAMES_MAX = 100, // shards of one rank and restart in one directory
 };
@@ -45,6 +51,10 @@ struct wrap {
     bool told;
     char *path;       // of the shard
     char *rank_json;
+    int listener;     // where other ranks of the node join; -1: nobody does
+    char *alone;      // why not, where it was asked for
+    struct wrap_message message; // what they are told
+    int64_t end_ns;   // until when the worker waits
 };
 
 // --- the shard and what stands in its place -------------------------------------------------------
@@ -111,7 +121,34 @@ static void wrap_on_release(void *context, const struct recording_release *with)
     struct wrap_message message = {.recorded = true, .finds_steps = with->finds_steps, .injects = with->injects,
                                    .has_steps = with->steps_path != NULL};
     snprintf(message.text, sizeof message.text, "%s", with->steps_path ? with->steps_path : "");
+    ((struct wrap *)context)->message = message;
     wrap_tell(context, &message);
+}
+
+// Other ranks of the node.
+static void wrap_on_round(void *context, struct recorder *recorder, bool last)
+{
+    struct wrap *wrap = context;
+    struct share_guest guest;
+    int64_t end_ns = clock_monotonic_ns() + WRAP_JOINS_NS;
+    while (!last && clock_monotonic_ns() < end_ns && share_accept(wrap->listener, &guest) == 1) {
+        struct wrap_message message = wrap->message;
+        struct error err = {0};
+        const struct launcher_rank *own = &wrap->opts->identity.launcher;
+        int rc = guest.rank < 0 || guest.rank >= own->ranks || guest.rank == own->rank // of a shard that has a rank twice nothing counts
+                     ? error_set(&err, -EEXIST, "rank %d has a recorder already, or is none of the job", (int)guest.rank)
+                     : recorder_join(recorder, guest.pid, guest.rank, &err);
+        if (rc) {
+            message = (struct wrap_message){.recorded = false};
+            snprintf(message.text, sizeof message.text, "%s", err.text);
+        }
+        send(guest.fd, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        close(guest.fd);
+    }
+    if (!last)
+        return;
+    close(wrap->listener); // who waits there is told by it, and starts another one
+    wrap->listener = -1;
 }
 
 // All that is the launcher's or the worker's is left behind: its session, signals, descriptors, the CPUs it is bound to. Where memory
@@ -124,13 +161,17 @@ static void wrap_detach(struct wrap *wrap)
         signal(sig, SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int own = fcntl(wrap->fd, F_DUPFD_CLOEXEC, WRAP_FD + 1); // beside what is closed below
+    int own = fcntl(wrap->fd, F_DUPFD_CLOEXEC, WRAP_FD + 2); // beside what is closed below
+    int listener = wrap->listener < 0 ? -1 : fcntl(wrap->listener, F_DUPFD_CLOEXEC, WRAP_FD + 2);
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
     dup2(wrap->log_fd, STDERR_FILENO);
     dup3(own, WRAP_FD, O_CLOEXEC);
-    descriptors_close_from(WRAP_FD + 1);
+    if (listener >= 0)
+        dup3(listener, WRAP_FD + 1, O_CLOEXEC);
+    descriptors_close_from(WRAP_FD + (listener >= 0 ? 2 : 1));
     wrap->fd = WRAP_FD;
+    wrap->listener = listener >= 0 ? WRAP_FD + 1 : -1;
     memset(&all, 0xff, sizeof all);
     sched_setaffinity(0, sizeof all, &all);
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
@@ -166,11 +207,15 @@ static void wrap_record(struct wrap *wrap, pid_t worker)
     int rc = wrap_reserve(wrap, &err);
     json_t *json = identity_json(&wrap->opts->identity);
     json_object_set_new(json, "pid", json_integer(worker));
+    if (wrap->alone)
+        json_object_set_new(json, "alone", json_string(wrap->alone));
     wrap->rank_json = json_dumps(json, JSON_COMPACT);
     json_decref(json);
     recording.path = wrap->path;
     recording.worker = worker;
     recording.release = wrap_on_release;
+    recording.on_round = wrap->listener >= 0 ? wrap_on_round : NULL;
+    recording.step_slots = wrap->listener >= 0 ? WRAP_STEP_SLOTS : 0;
     recording.context = wrap;
     recording.rank = wrap->rank_json;
     recording.progress = false;
@@ -204,6 +249,9 @@ static int wrap_fork(struct wrap *wrap, struct error *err)
         _exit(0);
     }
     int code = errno;
+    if (wrap->listener >= 0) // the recorder's: with it the name goes
+        close(wrap->listener);
+    wrap->listener = -1;
     close(ends[1]);
     wrap->fd = ends[0];
     if (between < 0)
@@ -227,10 +275,10 @@ static void wrap_pass_log(const struct wrap *wrap)
 // What the recorder says; false: nothing, as it has died, or does not get ready.
 static bool wrap_await(struct wrap *wrap, struct wrap_message *ret, struct error *err)
 {
-    int64_t end_ns = clock_monotonic_ns() + WRAP_ATTACH_MS * (int64_t)1000000, left_ns;
+    int64_t left_ns;
     struct pollfd ready = {.fd = wrap->fd, .events = POLLIN};
     int count = 0;
-    while ((left_ns = end_ns - clock_monotonic_ns()) > 0 && (count = poll(&ready, 1, (int)(left_ns / 1000000) + 1)) < 0 && errno == EINTR)
+    while ((left_ns = wrap->end_ns - clock_monotonic_ns()) > 0 && (count = poll(&ready, 1, (int)(left_ns / 1000000) + 1)) < 0 && errno == EINTR)
         ;
     ssize_t got = count > 0 ? read(wrap->fd, ret, sizeof *ret) : -1;
     if (got == (ssize_t)sizeof *ret)
@@ -240,6 +288,64 @@ static bool wrap_await(struct wrap *wrap, struct wrap_message *ret, struct error
     else
         error_set(err, -ETIMEDOUT, "the recorder is not ready after %d s: the directory may hang; it goes on by itself, and the shard lacks the start",
                   WRAP_ATTACH_MS / 1000);
+    return false;
+}
+
+// What all that share a recorder must want of it. NULL: it is to be the rank's own, *ret_why.
+static char *wrap_key(const struct wrap_opts *opts, const char **ret_why)
+{
+    const struct recording_opts *recording = &opts->recording;
+    if (opts->pid || recording->no_children || recording->symbol) {
+        *ret_why = opts->pid ? "it ran already" : recording->symbol ? "calls of a native function are seen in one process" : "without its children";
+        return NULL;
+    }
+    char *cwd = *opts->dir == '/' ? xstrdup("") : getcwd(NULL, 0);
+    if (!cwd)
+        *ret_why = "the current directory has no name";
+    char *key = cwd ? xasprintf("%s/%s\n%s\n%d %d %lld %u %u %lld %d %d %d\n%s\n%s", cwd, opts->dir, opts->identity.run,
+                                (int)opts->identity.launcher.restart, (int)opts->identity.launcher.ranks, (long long)recording->threshold_ns,
+                                recording->sample_hz, recording->gpu_kinds, (long long)recording->max_bytes, recording->no_python,
+                                recording->no_steps, recording->finds_steps, recording->step ? recording->step : "",
+                                recording->injected ? recording->injected : "")
+                    : NULL;
+    free(cwd);
+    return key;
+}
+
+// True: another rank of this node has a recorder, which records this one, too. False: it is this one that starts it, or it has its own.
+static bool wrap_meet(struct wrap *wrap, struct wrap_message *ret)
+{
+    const struct wrap_opts *opts = wrap->opts;
+    int64_t end_ns = clock_monotonic_ns() + WRAP_JOIN_MS * (int64_t)1000000;
+    struct error err = {0};
+    char name[SHARE_NAME_MAX];
+    const char *why = "";
+    char *key = wrap_key(opts, &why);
+    int rc = key ? share_name(key, name, &err) : error_set(&err, -ENOTSUP, "%s", why);
+    free(key);
+    for (int tries = 0; rc == 0; tries++) {
+        int fd = share_listen(name);
+        if (fd >= 0) {
+            wrap->listener = fd;
+            return false;
+        }
+        if (fd != -EADDRINUSE) {
+            rc = error_set(&err, fd, "no socket to meet at: %s", strerror(-fd));
+            break;
+        }
+        int join = share_join(name, opts->identity.launcher.rank, ret, sizeof *ret, end_ns);
+        ret->text[sizeof ret->text - 1] = 0;
+        if (join == 0 && ret->recorded)
+            return true;
+        if (join == 0)
+            rc = error_set(&err, -EIO, "the node's recorder refused it: %s", ret->text);
+        else if ((join != -ECONNREFUSED && join != -ECONNRESET) || tries == WRAP_JOIN_TRIES)
+            rc = error_set(&err, join, "the node's recorder %s", join == -EPERM       ? "is another user's"
+                                                                 : join == -ETIMEDOUT ? "does not answer"
+                                                                                      : "ended, over and over");
+    }
+    *ret = (struct wrap_message){0};
+    wrap->alone = xstrdup(err.text);
     return false;
 }
 
@@ -264,11 +370,13 @@ static void wrap_set_environment(const struct wrap_opts *opts, const struct wrap
 
 int wrap_run(const struct wrap_opts *opts, struct error *err)
 {
-    struct wrap wrap = {.opts = opts, .fd = -1, .log_fd = -1};
+    struct wrap wrap = {.opts = opts, .fd = -1, .log_fd = -1, .listener = -1};
     struct wrap_message message = {0};
     struct error why = {0};
-    int rc = wrap_fork(&wrap, &why);
-    bool told = rc == 0 && wrap_await(&wrap, &message, &why);
+    wrap.end_ns = clock_monotonic_ns() + WRAP_ATTACH_MS * (int64_t)1000000;
+    bool joined = opts->shared && wrap_meet(&wrap, &message);
+    int rc = joined ? 0 : wrap_fork(&wrap, &why);
+    bool told = joined || (rc == 0 && wrap_await(&wrap, &message, &why));
     wrap_pass_log(&wrap); // both ends here close with exec
     if (opts->pid)
         return told && message.recorded ? 0 : error_set(err, rc ? rc : -EIO, "rank %d of %d is not recorded: %s", (int)opts->identity.launcher.rank,

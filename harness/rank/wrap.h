@@ -13,6 +13,7 @@
 struct wrap_opts {
     pid_t pid;                        // not 0: a rank that runs already; it has called us, and stays what it is
     const char *dir;                  // in which DIR/RUN/RESTART-RANK.db comes to be
+    bool shared;                      // one recorder for all ranks of this node that are so, and one shard, that of the first
     struct identity identity;
     struct recording_opts recording;  // its command, and how it is recorded; path, worker and what follows it are filled here
 };

@@ -15,7 +15,7 @@
 struct rank_values {
     const char *run;
     uint64_t pid;
-    bool pid_given;
+    bool pid_given, shared;
     struct recording_values recording;
     struct options_common common;
 };
@@ -30,6 +30,9 @@ static const struct option_spec rank_options[] = {
     {NULL, 'p', "pid", OPTION_UINT, "PID", NULL, NULL,
      "a rank that runs already and has our environment, in place of a command: upgate.rank(DIR) in Python calls it",
      offsetof(struct rank_values, pid), 1, INT32_MAX, offsetof(struct rank_values, pid_given)},
+    {NULL, 0, "shared", OPTION_FLAG, NULL, NULL, NULL,
+     "one recorder, and one shard, for all ranks of this node that are started so: its programs run once at each switch",
+     offsetof(struct rank_values, shared), 0, 0, 0},
     OPTIONS_RECORDING("Recording", struct rank_values, recording),
     OPTIONS_RECORDING_GPU(struct rank_values, recording),
     OPTIONS_COMMON(struct rank_values, common, "DIR", "shared directory of the shards: DIR/RUN/RESTART-RANK.db", NULL),
@@ -67,6 +70,7 @@ static void rank_fill(const struct rank_values *values, const struct options_res
 {
     opts->pid = (pid_t)values->pid;
     opts->dir = values->common.output;
+    opts->shared = values->shared;
     opts->recording.command = rest->command_count ? rest->command : NULL;
     opts->recording.command_count = rest->command_count;
     recording_values_apply(&values->recording, &opts->recording);

@@ -808,6 +808,102 @@ def case_query(folder):
     assert document["missing"][0]["rank"] == 1 and "failed to read '%s'" % paths[1] in document["missing"][0]["why"], document["missing"]
 
 
+
+def shared(folder, number, of, length, job="job"):
+    """One of the ranks that share a recorder."""
+    return rig.rank(folder, "sh", "-c", WORK % length, options=("--shared",),
+                    env=rig.environment(TORCHELASTIC_RUN_ID=job, TORCHELASTIC_RESTART_COUNT=0, RANK=number, WORLD_SIZE=of))
+
+
+def target_of(path):
+    return json.loads(rig.rows(path, "SELECT target FROM recording")[0][0])
+
+
+def case_shared(folder):
+    """One recorder for all ranks of a node and job, also behind the end of the rank that started it; another job has its own."""
+    path, store = os.path.join(folder, "job", "0-0.db"), os.path.join(folder, "run.db")
+    workers = [shared(folder, 0, 4, 300)]
+    rig.await_shard(path)
+    workers += [shared(folder, 1, 4, 50), shared(folder, 2, 4, 50)]
+    other = shared(folder, 0, 1, 50, job="other")
+    rig.await_shard(os.path.join(folder, "other", "0-0.db"))
+    assert len(rig.recorders(folder)) == 2, rig.recorders(folder)
+    workers[0].kill()
+    workers[0].communicate()
+    time.sleep(0.5)
+    workers.append(shared(folder, 3, 4, 15))
+    for one in [*workers[1:], other]: # their warnings would stand in the output of the job
+        assert one.communicate(timeout=60) == ("", "") and one.returncode == 0
+    rig.await_end(folder)
+    assert rig.shards(folder) == ["job/0-0.db", "other/0-0.db"], rig.shards(folder)
+    target = target_of(path)
+    assert {one["rank"]: one["pid"] for one in target["joined"]} == {i: workers[i].pid for i in (1, 2, 3)}, target
+    assert "alone" not in target["rank"] and rig.rows(path, "SELECT state FROM run") == [("done",)], target
+    for one in workers:
+        assert rig.rows(path, "SELECT count(*) FROM gap g JOIN thread t ON t.id = g.thread_id JOIN process p ON p.id = t.process_id "
+                        "WHERE p.tgid = ? AND p.kind = 'target'", one.pid)[0][0], "nothing is there of a rank"
+    assert rig.rows(path, "SELECT count(*) FROM process WHERE tgid = ? AND kind = 'target'", other.pid) == [(0,)], "another job's"
+    code, document, stderr = rig.merge(os.path.join(folder, "job"), store)
+    assert code == 0 and document["ranks"] == 4 and document["missing"] == [], (code, document, stderr)
+    merged = {one["pid"]: one["rank"] for one in target_of(store)["ranks"]}
+    assert all(merged.get(one.pid) == i for i, one in enumerate(workers)), merged
+    code, document, stderr = rig.query(os.path.join(folder, "job"), "--map", "SELECT 1 AS n")
+    assert code and "several ranks in one" in stderr, (code, document, stderr)
+
+
+def case_shared_recorder_killed(folder):
+    """By SIGKILL: nobody notices, what was committed is there, and who comes later starts another one."""
+    path = os.path.join(folder, "job", "0-0.db")
+    workers = [shared(folder, 0, 3, 300)]
+    rig.await_shard(path)
+    workers.append(shared(folder, 1, 3, 300))
+    time.sleep(2)
+    for pid in rig.recorders(folder):
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.3)
+    assert [one.poll() for one in workers] == [None, None], "a worker has ended with the recorder"
+    workers.append(shared(folder, 2, 3, 25))
+    assert workers[2].communicate(timeout=60) == ("", "") and workers[2].returncode == 0
+    for one in workers[:2]:
+        one.kill()
+        one.communicate()
+    rig.await_end(folder)
+    assert rig.shards(folder) == ["job/0-0.db", "job/0-2.db"], rig.shards(folder)
+    assert rig.rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert [(one["rank"], one["pid"]) for one in target_of(path)["joined"]] == [(1, workers[1].pid)], target_of(path)
+    assert "joined" not in target_of(os.path.join(folder, "job", "0-2.db"))
+    code, document, stderr = rig.merge(folder, os.path.join(folder, "run.db"))
+    assert code in (0, 3) and document["ranks"] == 3 and not [one for one in document["missing"] if "no shard" in one["why"]], (code, document, stderr)
+
+
+def names_of_meetings():
+    with open("/proc/net/unix", encoding="utf-8") as file:
+        return {line.split()[-1][1:] for line in file if "@upgate-rank-" in line}
+
+
+def case_shared_name_is_taken(folder):
+    """By another user, who would learn nothing and record nothing: the rank has a recorder of its own, and its shard says why."""
+    before = names_of_meetings()
+    first = shared(folder, 0, 2, 20)
+    rig.await_shard(os.path.join(folder, "job", "0-0.db"))
+    name, = names_of_meetings() - before
+    first.communicate(timeout=60)
+    rig.await_end(folder)
+    assert name not in names_of_meetings(), "the name has outlived its recorder"
+    taker = subprocess.Popen([sys.executable, "-c", "import os, socket, sys, time\nos.setuid(65534)\nat = socket.socket(socket.AF_UNIX, "
+                              "socket.SOCK_SEQPACKET)\nat.bind('\\0' + sys.argv[1])\nat.listen(5)\nprint('there', flush=True)\ntime.sleep(60)", name],
+                             stdout=subprocess.PIPE, text=True)
+    try:
+        assert taker.stdout.readline() == "there\n"
+        second = shared(folder, 1, 2, 15)
+        assert second.communicate(timeout=60) == ("", "") and second.returncode == 0
+    finally:
+        taker.kill()
+        taker.communicate()
+    rig.await_end(folder)
+    assert target_of(os.path.join(folder, "job", "0-1.db"))["rank"]["alone"] == "the node's recorder is another user's"
+
+
 def main():
     why = needs.lacks()
     if why:
