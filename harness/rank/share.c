@@ -114,9 +114,9 @@ int share_join(const char *name, int32_t rank, void *answer, size_t size, int64_
     return rc == -EAGAIN ? -ETIMEDOUT : rc;
 }
 
-int share_accept(int listener, struct share_guest *ret)
+int share_accept(int listener, int64_t end_ns, struct share_guest *ret)
 {
-    for (;;) {
+    while (clock_monotonic_ns() < end_ns) {
         ret->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (ret->fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
@@ -128,4 +128,5 @@ int share_accept(int listener, struct share_guest *ret)
             return 1;
         close(ret->fd);
     }
+    return 0;
 }

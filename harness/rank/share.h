@@ -29,7 +29,7 @@ struct share_guest {
     pid_t pid;
     int32_t rank;
 };
-// 1: one more, whose fd the caller closes; 0: nobody now. Of another user, without a word, or gone again: closed, and passed over.
-int share_accept(int listener, struct share_guest *ret);
+// 1: one more, whose fd the caller closes; 0: nobody until end_ns. Of another user, without a word, or gone again: closed, and passed over.
+int share_accept(int listener, int64_t end_ns, struct share_guest *ret);
 
 #endif

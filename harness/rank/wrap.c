@@ -131,7 +131,7 @@ static void wrap_on_round(void *context, struct recorder *recorder, bool last)
     struct wrap *wrap = context;
     struct share_guest guest;
     int64_t end_ns = clock_monotonic_ns() + WRAP_JOINS_NS;
-    while (!last && clock_monotonic_ns() < end_ns && share_accept(wrap->listener, &guest) == 1) {
+    while (!last && share_accept(wrap->listener, end_ns, &guest) == 1) {
         struct wrap_message message = wrap->message;
         struct error err = {0};
         const struct launcher_rank *own = &wrap->opts->identity.launcher;

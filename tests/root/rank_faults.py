@@ -884,7 +884,7 @@ def names_of_meetings():
 def case_shared_name_is_taken(folder):
     """By another user, who would learn nothing and record nothing: the rank has a recorder of its own, and its shard says why."""
     before = names_of_meetings()
-    first = shared(folder, 0, 2, 20)
+    first = shared(folder, 0, 2, 50)
     rig.await_shard(os.path.join(folder, "job", "0-0.db"))
     name, = names_of_meetings() - before
     first.communicate(timeout=60)
