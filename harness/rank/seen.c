@@ -95,6 +95,8 @@ static json_t *seen_entry(const struct scan_shard *shard, int process)
     json_object_set_new(entry, "outer_rank", json_integer(shard->outer_rank));
     json_object_set_new(entry, "outer_ranks", json_integer(shard->outer_ranks));
     json_object_set_new(entry, "held", held);
+    if (scan_is_shared(shard))
+        json_object_set_new(entry, "shared", json_true());
     json_object_set_new(entry, "missing", seen_missing_of(shard));
     json_object_set_new(entry, "pid", json_integer((json_int_t)shard->pid));
     json_object_set_new(entry, "started_wall_ns", json_integer((json_int_t)shard->started_wall_ns));
@@ -196,11 +198,11 @@ void seen_free(struct seen *seen)
 
 // --- as a scan ------------------------------------------------------------------------------------
 
-static bool seen_read_held(const json_t *list, struct scan_shard *ret)
+static bool seen_read_held(const json_t *entry, struct scan_shard *ret)
 {
-    const json_t *one;
+    const json_t *list = json_object_get(entry, "held"), *one;
     size_t i;
-    bool own = false; // with others where they joined its recorder
+    bool own = false;
     json_array_foreach(list, i, one) {
         json_int_t rank = json_is_integer(one) ? json_integer_value(one) : -1;
         own |= rank == ret->who.launcher.rank;
@@ -208,7 +210,8 @@ static bool seen_read_held(const json_t *list, struct scan_shard *ret)
             return false;
         vector_push(ret->held, ret->held_count, (struct scan_rank){.rank = (int32_t)rank});
     }
-    return own && (!(ret->part || ret->outer_ranks) || ret->held[0].rank == ret->who.launcher.rank);
+    bool shared = json_is_true(json_object_get(entry, "shared")); // with those that joined its recorder, which may come before it
+    return own && (shared || (ret->held[0].rank == ret->who.launcher.rank && (ret->part || ret->outer_ranks || ret->held_count == 1)));
 }
 
 // What is in ret is scan_free's, in any case.
@@ -234,7 +237,7 @@ static bool seen_read(const json_t *entry, struct scan_shard *ret)
         !seen_number(entry, "started_wall_ns", INT64_MIN, INT64_MAX, &ret->started_wall_ns) ||
         !seen_number(entry, "bytes", 0, SEEN_FILE_BYTES_MAX, &ret->bytes))
         return false;
-    return why || (identity_parse(json_object_get(entry, "who"), &ret->who) && seen_read_held(json_object_get(entry, "held"), ret));
+    return why || (identity_parse(json_object_get(entry, "who"), &ret->who) && seen_read_held(entry, ret));
 }
 
 int seen_scan(const struct seen *seen, struct scan *ret, struct error *err)
