@@ -51,6 +51,11 @@ def memory(*touched, kind="anonymous"):
                        "parts": [{"kind": kind, "delta_bytes": 60 * MIB, "told": True}, {"kind": "file", "delta_bytes": MIB, "told": False}]}}
 
 
+def gpu_memory(*kinds, delta_bytes=60 * MIB):
+    return {"gpu_memory": {"peak_bytes": {"a": 300 * MIB, "b": 360 * MIB}, "touched": [],
+                           "parts": [{"kind": kind, "name": "", "name_a": "", "name_b": "", "delta_bytes": delta_bytes, "told": True} for kind in kinds]}}
+
+
 def said(answer, *args, **more):
     return judge.judge(answer, document(*args, **more))[0]
 
@@ -132,6 +137,16 @@ def test_cpu_time():
     assert said(answer, **cpu(contribution("cpu_function_added", "memcpy", "thread log-compressor"))) == judge.WRONG, "another function"
     assert said(answer, **slow(right)) == judge.MISSED, "told in another section"
     assert said(dict(answer, maybe=True)) == judge.MISSED, "without the section nothing is known"
+
+
+def test_gpu_memory():
+    answer = {"section": "gpu_memory", "kinds": ["reserve"], "name": "^reserve$", "where": ""}
+    assert said(answer, **gpu_memory("reserve")) == judge.FIRST
+    assert said(answer, **gpu_memory("tensors", "reserve")) == judge.TOP
+    assert said(answer, **gpu_memory("tensors")) == judge.WRONG
+    assert said(answer, **gpu_memory("reserve", delta_bytes=-60 * MIB)) == judge.WRONG
+    assert said(answer, **gpu_memory()) == judge.MISSED
+    assert judge.change("gpu_memory", document(**gpu_memory("tensors"))) == 0.2
 
 
 def test_memory():
@@ -220,7 +235,7 @@ def test_answers():
             assert section in judge.SECTIONS, "%s: no such section: %s" % (name, section)
             assert section == "step" or ask["name"], "%s: any name would do" % name
             for way in [ask] + ask.get("either", []):
-                kinds = set(way.get("kinds", [])) - ({"touched"} if section == "memory" else set())
+                kinds = set(way.get("kinds", [])) - {"memory": {"touched"}, "gpu_memory": {"tensors", "reserve"}}.get(section, set())
                 assert kinds <= known, "%s: no such kind: %s" % (name, kinds - known)
                 for pattern in ("name", "where", "beside"):
                     re.compile(way.get(pattern) or "")
