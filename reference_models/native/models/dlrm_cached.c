@@ -12,6 +12,7 @@
 #include "common/strings.h"
 #include "reference_models/native/models/dlrm_cached_data.h"
 #include "reference_models/native/models/network.h"
+#include "reference_models/native/models/perceptron.h"
 #include "reference_models/native/row_cache.h"
 
 #define CACHED_RATE 0.1       // of SGD
@@ -19,16 +20,7 @@
 #define CACHED_EPSILON 1e-10
 #define STORE_BLOCK 4096 // rows that the store grows by
 
-enum { PERCEPTRON_LAYERS = 3, CACHED_RING = DLRM_CACHED_AHEAD + 1 };
-
-// Linear layers, each with a ReLU behind it, but for the last one of an open perceptron.
-struct perceptron {
-    bool open;
-    size_t width[PERCEPTRON_LAYERS];
-    struct linear layer[PERCEPTRON_LAYERS];
-    real *hidden[PERCEPTRON_LAYERS], *active[PERCEPTRON_LAYERS]; // [batch][width], before and behind the ReLU
-    real *dhidden[PERCEPTRON_LAYERS], *dactive[PERCEPTRON_LAYERS];
-};
+enum { CACHED_RING = DLRM_CACHED_AHEAD + 1 };
 
 // A batch and where its rows are, from when they are wanted on.
 struct coming {
@@ -58,59 +50,6 @@ struct model {
     // concat[batch][vectors][dim]: bottom output, then the bag of each table.
     real *dense, *label, *concat, *features, *row_loss, *dlogits, *dfeatures, *dconcat, *dbottom;
 };
-
-// --- perceptrons ----------------------------------------------------------------------------------
-
-static void perceptron_plan(struct network *net, struct perceptron *perceptron, const char *const *names, size_t in, size_t rows)
-{
-    for (int i = 0; i < PERCEPTRON_LAYERS; i++) {
-        perceptron->layer[i] = network_linear(net, names[i], in, perceptron->width[i], rows);
-        in = perceptron->width[i];
-    }
-}
-
-// names: of the weights in the PyTorch model.
-static void perceptron_begin(struct network *net, struct perceptron *perceptron, const char *const *names, size_t rows)
-{
-    for (int i = 0; i < PERCEPTRON_LAYERS; i++) {
-        size_t reals = rows * perceptron->width[i];
-        bool last = i == PERCEPTRON_LAYERS - 1;
-        network_start_linear(net, &perceptron->layer[i], names[i]);
-        perceptron->hidden[i] = network_reals(net, reals);
-        perceptron->active[i] = last && perceptron->open ? NULL : network_reals(net, reals);
-        if (net->train && !(last && perceptron->open))
-            perceptron->dhidden[i] = network_reals(net, reals);
-        if (net->train && !last)
-            perceptron->dactive[i] = network_reals(net, reals);
-    }
-}
-
-static const real *perceptron_forward(struct network *net, const struct perceptron *perceptron, size_t rows, const real *x)
-{
-    for (int i = 0; i < PERCEPTRON_LAYERS; i++) {
-        network_linear_forward(net, &perceptron->layer[i], rows, x, perceptron->hidden[i]);
-        x = perceptron->hidden[i];
-        if (!perceptron->active[i])
-            continue;
-        ops_relu(net->pool, rows * perceptron->width[i], perceptron->hidden[i], perceptron->active[i]);
-        x = perceptron->active[i];
-    }
-    return x;
-}
-
-// dx: NULL, or the gradient of x.
-static void perceptron_backward(struct network *net, const struct perceptron *perceptron, size_t rows, const real *x, const real *dy, real *dx)
-{
-    for (int i = PERCEPTRON_LAYERS - 1; i >= 0; i--) {
-        if (perceptron->active[i]) {
-            ops_relu_backward(net->pool, rows * perceptron->width[i], perceptron->active[i], dy, perceptron->dhidden[i]);
-            dy = perceptron->dhidden[i];
-        }
-        real *below = i ? perceptron->dactive[i - 1] : dx;
-        network_linear_backward(net, &perceptron->layer[i], rows, i ? perceptron->active[i - 1] : x, dy, below);
-        dy = below;
-    }
-}
 
 // --- rows between store and cache -----------------------------------------------------------------
 

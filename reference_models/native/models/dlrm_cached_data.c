@@ -8,10 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/containers/search.h"
 #include "common/containers/sort.h"
 
-#define CACHED_ZIPF 1.05
 #define CACHED_FRESH 0.1                 // share of the latest items
 #define CACHED_RECENT 10                 // how many of them there are, in windows of the smallest table
 #define CACHED_ITEMS ((int64_t)1 << 36)  // behind all popular ids of a table
@@ -97,45 +95,6 @@ int dlrm_cached_batch_check(const struct dlrm_cached_shape *shape, const struct 
 
 // --- the stream -----------------------------------------------------------------------------------
 
-static uint64_t zipf_edge(uint64_t edge, uint64_t rows)
-{
-    uint64_t next = edge + (edge > 1024 ? edge / 32 : 1);
-    return next > rows ? rows + 1 : next;
-}
-
-static int zipf_blocks_init(struct zipf_blocks *zipf, uint64_t rows, struct error *err)
-{
-    size_t count = 0, i = 0;
-    double total = 0;
-    for (uint64_t edge = 1; edge <= rows; edge = zipf_edge(edge, rows))
-        count++;
-    *zipf = (struct zipf_blocks){.rows = rows,
-                                 .count = count,
-                                 .first = calloc(count, sizeof *zipf->first),
-                                 .width = calloc(count, sizeof *zipf->width),
-                                 .up_to = calloc(count, sizeof *zipf->up_to)};
-    if (!zipf->first || !zipf->width || !zipf->up_to)
-        return error_set(err, -ENOMEM, "no memory for the popular ids of a table");
-    for (uint64_t edge = 1; edge <= rows; i++) {
-        uint64_t next = zipf_edge(edge, rows);
-        zipf->first[i] = edge;
-        zipf->width[i] = next - edge;
-        total += (double)(next - edge) * pow((double)(edge + next - 1) / 2, -CACHED_ZIPF);
-        zipf->up_to[i] = total;
-        edge = next;
-    }
-    for (i = 0; i < count; i++)
-        zipf->up_to[i] /= total;
-    return 0;
-}
-
-static int64_t zipf_blocks_id(const struct zipf_blocks *zipf, double block, double inside)
-{
-    size_t at = search_first(i, zipf->count - 1, zipf->up_to[i] > block);
-    uint64_t rank = zipf->first[at] + (uint64_t)(inside * (double)zipf->width[at]) - 1;
-    return (int64_t)(rank * 2654435761u % zipf->rows);
-}
-
 static int stream_refuse(const struct dlrm_cached_shape *shape, struct error *err)
 {
     uint64_t lookups = 0;
@@ -168,11 +127,8 @@ int dlrm_cached_stream_init(struct dlrm_cached_stream *stream, const struct dlrm
 
 void dlrm_cached_stream_free(struct dlrm_cached_stream *stream)
 {
-    for (size_t t = 0; t < DLRM_TABLES_MAX; t++) {
-        free(stream->zipf[t].first);
-        free(stream->zipf[t].width);
-        free(stream->zipf[t].up_to);
-    }
+    for (size_t t = 0; t < DLRM_TABLES_MAX; t++)
+        zipf_blocks_free(&stream->zipf[t]);
     *stream = (struct dlrm_cached_stream){.shape = NULL};
 }
 
@@ -210,8 +166,7 @@ static void stream_table(struct dlrm_cached_stream *stream, size_t t, struct dlr
             batch->key[i] = (struct dlrm_cached_key){
                 .id = batch->ids[i], .lookup = (uint32_t)i, .vector = (uint32_t)(b * (shape->tables + 1) + t + 1)};
         }
-        // The first id of a bag has a hidden effect of its own.
-        batch->label[b] = batch->label[b] + (double)(batch->ids[offset[b]] * 40503 % 1024) * 0x1p-10 - 0.5;
+        batch->label[b] = clicks_score(batch->label[b], batch->ids[offset[b]]);
     }
     batch->lookups += count;
 }
@@ -235,20 +190,11 @@ static void stream_sort(struct dlrm_cached_batch *batch)
 void dlrm_cached_draw(struct dlrm_cached_stream *stream, struct dlrm_cached_batch *batch)
 {
     const struct dlrm_cached_shape *shape = stream->shape;
-    for (size_t b = 0; b < shape->batch; b++) {
-        double *dense = batch->dense + b * DLRM_DENSE;
-        for (size_t i = 0; i < DLRM_DENSE; i++)
-            dense[i] = draw_uniform(&stream->draw) * 2 - 1;
-        batch->label[b] = dense[0] - dense[1] + dense[2] * dense[3]; // the score, until all is drawn that it depends on
-    }
+    clicks_begin(&stream->draw, shape->batch, batch->dense, batch->label); // the scores, until all is drawn that they depend on
     batch->lookups = 0;
     for (size_t t = 0; t < shape->tables; t++)
         stream_table(stream, t, batch);
-    for (size_t b = 0; b < shape->batch; b++) {
-        double chance = 0.5 + batch->label[b] * 0.25;
-        chance = chance < 0.02 ? 0.02 : chance > 0.98 ? 0.98 : chance;
-        batch->label[b] = draw_uniform(&stream->draw) < chance ? 1 : 0;
-    }
+    clicks_end(&stream->draw, shape->batch, batch->label);
     stream->next++;
     stream_sort(batch);
 }

@@ -5,8 +5,8 @@
 #ifndef UPGATE_NATIVE_DLRM_CACHED_DATA_H
 #define UPGATE_NATIVE_DLRM_CACHED_DATA_H
 
+#include "reference_models/native/models/clicks.h"
 #include "reference_models/native/models/dlrm_data.h"
-#include "reference_models/native/models/draw.h"
 
 #define DLRM_CACHED_AHEAD 3       // batches whose rows are fetched before their step
 #define DLRM_CACHED_TABLE_BITS 40 // ids of table t: t << 40 up to (t + 1) << 40
@@ -47,14 +47,6 @@ int dlrm_cached_batch_new(const struct dlrm_cached_shape *shape, struct dlrm_cac
 void dlrm_cached_batch_free(struct dlrm_cached_batch *batch);
 // -EINVAL and which: an empty bag, an id that is not of its table.
 int dlrm_cached_batch_check(const struct dlrm_cached_shape *shape, const struct dlrm_cached_batch *batch, struct error *err);
-
-// Ranks by Zipf's law: up to 1,024 each has a chance of its own, beyond blocks share one (torch/dlrm.py, class Zipf).
-struct zipf_blocks {
-    uint64_t rows;
-    size_t count;
-    uint64_t *first, *width; // [count]
-    double *up_to;           // [count]: chance of a block and all before it
-};
 
 // Batches drawn one after the other. A copy draws the same ones again, and is not freed.
 struct dlrm_cached_stream {
