@@ -52,8 +52,8 @@ def tables_of(pieces, size, rank, make):
     bags = {}
     for index, piece in enumerate(pieces):
         if piece.rank == rank:
-            bag = nn.EmbeddingBag(piece.rows, piece.columns, mode="sum", sparse=True)
             whole = make(piece.table)  # [rows, dim] of the unsharded model
+            bag = nn.EmbeddingBag(piece.rows, piece.columns, mode="sum", sparse=True, dtype=whole.dtype)
             with torch.no_grad():
                 bag.weight.copy_(whole[piece.row:piece.row + piece.rows, piece.column:piece.column + piece.columns])
             bags[index] = bag
