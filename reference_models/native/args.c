@@ -19,7 +19,7 @@ static const char *const args_devices[] = {"cpu", "cuda"};
 static const char *const args_dtypes[] = {"float32", "float64"};
 static const char *const args_sizes[MODEL_SIZE_COUNT] = {"small", "demo", "large"};
 static const char *const args_names[] = {"mode",    "steps", "seed",  "ranks", "rate", "dtype",
-                                         "device",  "decode", "cache", "threads", "size",  "plant", "text",  "help"};
+                                         "device",  "decode", "cache", "budget", "threads", "size",  "plant", "text",  "help"};
 
 enum args_option {
     ARGS_MODE = 256,
@@ -31,6 +31,7 @@ enum args_option {
     ARGS_DEVICE,
     ARGS_DECODE,
     ARGS_CACHE,
+    ARGS_BUDGET,
     ARGS_THREADS,
     ARGS_SIZE,
     ARGS_PLANT,
@@ -48,6 +49,7 @@ static const struct option args_options[] = {
     {"device", required_argument, NULL, ARGS_DEVICE},
     {"decode", required_argument, NULL, ARGS_DECODE},
     {"cache", required_argument, NULL, ARGS_CACHE},
+    {"budget", required_argument, NULL, ARGS_BUDGET},
     {"threads", required_argument, NULL, ARGS_THREADS},
     {"size", required_argument, NULL, ARGS_SIZE},
     {"plant", required_argument, NULL, ARGS_PLANT},
@@ -73,6 +75,14 @@ static int args_choice(const char *text, const char *const *choices, size_t coun
     const char *nearest = string_nearest(text, choices, count);
     return error_set(err, -EINVAL, "'%s' is unknown; nearest: %s", text,
                      nearest ? nearest : choices[0]);
+}
+
+static int args_budget(const char *value, uint64_t *ret_bytes, struct error *err)
+{
+    int rc = unit_parse_bytes(value, ret_bytes, err);
+    if (rc == 0 && *ret_bytes < 1)
+        return error_set(err, -EINVAL, "must be at least 1 byte, not %s", value);
+    return rc;
 }
 
 static int args_set(const struct args_program *program, int option, const char *value,
@@ -112,6 +122,10 @@ static int args_set(const struct args_program *program, int option, const char *
         if (!program->cached)
             return error_set(err, -EINVAL, "only dlrm-cached has a cache of rows");
         return unit_parse_uint(value, 0, ROW_CACHE_SLOTS_MAX, &args->cache_rows, err);
+    case ARGS_BUDGET:
+        if (!program->budgeted)
+            return error_set(err, -EINVAL, "only dlrm-sharded has tables to place");
+        return args_budget(value, &args->budget_bytes, err);
     case ARGS_THREADS:
         return unit_parse_uint(value, 1, POOL_THREADS_MAX, &args->threads, err);
     case ARGS_SIZE:
@@ -205,12 +219,14 @@ void args_print_help(const struct args_program *program)
            "  --device cpu|cuda        cuda: float32 parameters, bfloat16 products; needs native-cuda/ (%s)\n"
            "  --decode N               transformer, --mode infer: the last N bytes one at a time, with a cache (0)\n"
            "  --cache ROWS             dlrm-cached: rows in its cache; 0 = as many as the size has (0)\n"
+           "  --budget BYTES           dlrm-sharded: memory of a rank for tables and their optimizer state (1.25 of an equal share)\n"
            "  --threads T              of each process, 1 to %d (1)\n"
            "  --size small|demo|large  shape of the model (demo; on CUDA large)\n"
            "  --text DIR               texts of the transformer (%s)\n"
            "  --plant SPEC[,SPEC...]   a fault to be found:\n  %s\n\n"
            "One line of JSON goes to stdout: model, mode, steps, samples, loss_first, loss_last,\n"
-           "checksum; of dlrm-cached cache_hits, cache_misses, new_ids. The same seed and threads give the same bits.\n\n"
+           "checksum; of dlrm-cached cache_hits, cache_misses, new_ids; of dlrm-sharded table_pieces,\n"
+           "row_pieces, column_pieces. The same seed and threads give the same bits.\n\n"
            "exit codes: 0 done, 1 a result was wrong, 2 wrong argument, 4 the machine refused\n",
            program->name, program->summary, program->name, (unsigned long long)program->ranks_min,
            (unsigned long long)program->ranks_max, (unsigned long long)program->ranks_default,

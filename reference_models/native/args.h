@@ -16,6 +16,7 @@ struct args {
     double rate_per_s; // of requests; 0 = closed loop
     uint64_t decode;   // of --mode infer
     uint64_t cache_rows; // of dlrm-cached; 0: the size's own
+    uint64_t budget_bytes; // of a rank of dlrm-sharded, for tables; 0: as model.h says
     int real_bits;     // 32 or 64
     bool cuda;         // on the GPU; float64, the anchor, is the CPU's
     uint64_t threads;
@@ -32,6 +33,7 @@ struct args_program {
     uint64_t ranks_default, ranks_min, ranks_max;
     bool cuda; // it was built with CUDA, and runs there unless told otherwise
     bool cached; // it has --cache
+    bool budgeted; // it has --budget
     bool decodes; // it has --decode
     bool root, buckets; // these plants change what it does
     const char *cpu_only; // why no program of this name is for the GPU; NULL: there is one

@@ -13,6 +13,7 @@
 
 enum model_size { MODEL_SIZE_SMALL, MODEL_SIZE_DEMO, MODEL_SIZE_LARGE, MODEL_SIZE_COUNT };
 
+struct alltoall;
 struct dlrm_cached_shape;
 struct hstu_shape;
 struct transformer_shape;
@@ -30,6 +31,7 @@ struct model_ranks {
     void *arg;
     void (*before)(void *arg, size_t unit); // forward() is about to read the unit's parameters; NULL: nobody asks
     void (*after)(void *arg, size_t unit);  // backward() has written its gradients; the last unit comes first
+    const struct alltoall *alltoall;        // dlrm-sharded: what the ranks send each other (ops/alltoall.h), all in the same order
 };
 
 struct model_opts {
@@ -42,6 +44,7 @@ struct model_opts {
     size_t decode;         // transformer, inference: bytes of a sequence decoded one at a time; 0: none
     size_t batch;          // samples in one batch at most (hstu: users); 0 = the size's own
     size_t cache_rows;     // dlrm-cached: rows of its cache; 0: the size's own
+    uint64_t budget_bytes; // dlrm-sharded: memory of a rank for tables and their optimizer state; 0: 1.25 of an equal share
     const struct model_ranks *ranks; // transformer: that of torch/transformer.py, value by value; outlives the model. NULL: the native one
     const struct hstu_shape *hstu_shape; // another than the size's; NULL: that
     const struct dlrm_cached_shape *dlrm_cached_shape; // likewise
@@ -82,6 +85,9 @@ struct model_ops {
     void (*poison)(struct model *model); // NaN into every parameter; NULL: params() are the parameters themselves, not copies
     // With opts.ranks, whatever it is now: unit u is reals first[u] up to first[u + 1], multiples of REDUCE_BLOCK. Returns how many units.
     size_t (*units)(const struct model_opts *opts, size_t first[MODEL_UNITS_MAX + 1]);
+    // How large the parts of the boxes must be that so many ranks need (ret->ranks, which is set). -EINVAL: it cannot be, as when the
+    // tables do not fit. NULL: ranks send each other nothing but gradients.
+    int (*boxes)(const struct model_opts *opts, struct alltoall *ret, struct error *err);
     size_t (*samples)(const struct model *model); // items in one batch
     // Decoding: [decode + 1][samples][of a row], the first of the prompt's last row.
     const void *(*logits)(const struct model *model, size_t *ret_count);
@@ -99,7 +105,7 @@ struct model_ops {
 };
 
 extern const struct model_ops dlrm_ops_f32, dlrm_ops_f64, transformer_ops_f32, transformer_ops_f64, hstu_ops_f32, hstu_ops_f64;
-extern const struct model_ops dlrm_cached_ops_f32, dlrm_cached_ops_f64, vision_ops_f32, vision_ops_f64;
+extern const struct model_ops dlrm_cached_ops_f32, dlrm_cached_ops_f64, dlrm_sharded_ops_f32, dlrm_sharded_ops_f64, vision_ops_f32, vision_ops_f64;
 extern const struct model_ops dlrm_ops_cuda, transformer_ops_cuda, hstu_ops_cuda; // of reference_models/cuda
 
 #endif

@@ -158,7 +158,7 @@ int workload_run(const struct model_ops *ops, const struct args *args, const str
         .model = ops->name, .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
     struct model_opts opts = {
         .seed = args->seed, .size = args->size, .train = args->train, .text_path = args->text_path, .decode = args->decode,
-        .cache_rows = args->cache_rows, .ranks = rank ? rank->model : NULL};
+        .cache_rows = args->cache_rows, .budget_bytes = args->budget_bytes, .ranks = rank ? rank->model : NULL};
     struct model *model = NULL;
     struct regress *regress = NULL;
     int rc = pool_new(args->plant.pool1 ? 1 : args->threads, &opts.pool, err);

@@ -3,7 +3,7 @@
 """The native reference workloads as the harness starts them: what they print, what they record, what
 the same seed gives, how the -O1 and -O3 builds compare, and that every planted fault is one.
 
-Runs dlrm, dlrm-cached, transformer, hstu, vision, ddp, fsdp and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
+Runs dlrm, dlrm-cached, dlrm-sharded, transformer, hstu, vision, ddp, fsdp and allreduce of $UPGATE_BUILD, at --size small; records through step_host.
 Times nothing: how exactly slow:P% is met is the business of ci/bench.
 """
 import json
@@ -17,11 +17,13 @@ import tempfile
 import time
 
 BUILD = os.environ["UPGATE_BUILD"]
-MODELS = ("dlrm", "dlrm-cached", "transformer", "hstu", "vision", "ddp", "fsdp", "allreduce")
-SEVERAL = ("ddp", "fsdp", "allreduce")  # of two ranks, unless told otherwise
+MODELS = ("dlrm", "dlrm-cached", "dlrm-sharded", "transformer", "hstu", "vision", "ddp", "fsdp", "allreduce")
+SEVERAL = ("dlrm-sharded", "ddp", "fsdp", "allreduce")  # of two ranks, unless told otherwise
 FIELDS = {"model", "mode", "dtype", "device", "size", "ranks", "threads", "steps", "samples", "loss_first",
           "loss_last", "checksum"}
 CACHED_FIELDS = {"cache_hits", "cache_misses", "new_ids"}  # of dlrm-cached too
+SHARDED_FIELDS = {"table_pieces", "row_pieces", "column_pieces"}  # of dlrm-sharded too
+MORE_FIELDS = {"dlrm-cached": CACHED_FIELDS, "dlrm-sharded": SHARDED_FIELDS}
 FAILURES = []
 
 
@@ -58,7 +60,7 @@ def result(name, *options, **more):
         return json.loads(out)
     except ValueError:
         check(what + ": JSON", out, "one JSON object")
-        return dict.fromkeys(FIELDS | CACHED_FIELDS)
+        return dict.fromkeys(FIELDS | CACHED_FIELDS | SHARDED_FIELDS)
 
 
 def recorded(name, *options, block="0"):
@@ -83,7 +85,7 @@ def case_results():
             for dtype in ("float32", "float64"):
                 got = result(name, "--mode", mode, "--steps", "5", "--dtype", dtype)
                 what = "%s %s %s" % (name, mode, dtype)
-                check(what + ": fields", set(got), FIELDS | CACHED_FIELDS if name == "dlrm-cached" else FIELDS)
+                check(what + ": fields", set(got), FIELDS | MORE_FIELDS.get(name, set()))
                 check(what + ": said", (got["model"], got["mode"], got["dtype"], got["steps"]),
                       (name, mode, dtype, 5))
                 check(what + ": loss", [got[key] is not None for key in ("loss_first", "loss_last")],
@@ -171,9 +173,41 @@ def case_ranks():
         check("%s %s: %r" % (name, " ".join(words), err), (code, out, wanted in err, err.count("\n")), (2, "", True, 1))
 
 
+def pieces(got):
+    return [got[key] for key in ("table_pieces", "row_pieces", "column_pieces")]
+
+
+def case_sharded():
+    """Wherever the tables are the losses are the same, up to rounding; how many ranks there are changes no bit of what one of them answers."""
+    options = ("--steps", "8", "--dtype", "float64", "--ranks", "2", "--budget")
+    whole, rows, columns, own = (result("dlrm-sharded", *options, budget) for budget in ("80000", "36800", "31000", "35.9375K"))
+    check("dlrm-sharded: placements", [pieces(whole), pieces(rows), pieces(columns)], [[3, 0, 0], [2, 2, 0], [1, 2, 2]])
+    check("dlrm-sharded: a budget in K", own, rows)
+    check("dlrm-sharded: the budget that there is without one", result("dlrm-sharded", *options[:-1]), rows)
+    for name, other in (("rows", rows), ("columns", columns)):
+        for key in ("loss_first", "loss_last"):
+            check("dlrm-sharded, %s: %s" % (name, key), math.isclose(other[key], whole[key], rel_tol=1e-10), True)
+    notes = {r["name"]: r["value"] for r in of(recorded("dlrm-sharded", *options, "31000"), "note", slot=0)}
+    check("dlrm-sharded: notes", {key: notes.get(key) for key in SHARDED_FIELDS}, {key: columns[key] for key in SHARDED_FIELDS})
+    answers = [result("dlrm-sharded", "--mode", "infer", "--steps", "4", "--ranks", ranks, "--budget", "80000") for ranks in ("1", "2", "5")]
+    check("dlrm-sharded: answers of one rank among others", len({one["checksum"] for one in answers}), 1)
+    check("dlrm-sharded, 16 ranks", pieces(result("dlrm-sharded", "--steps", "2", "--ranks", "16")), [0, 32, 2])
+    small = ("--ranks", "2", "--budget", "1000")
+    check("dlrm-sharded: no step", of(recorded("dlrm-sharded", *small, "--steps", "3"), "step"), [])
+    for name, words, wanted in (("dlrm-sharded", small, "the tables take 58880 bytes with their optimizer state, 2 ranks have 1000 each"),
+                                ("dlrm-sharded", ("--mode", "infer") + small, "--budget: the tables take 58880 bytes"),
+                                ("dlrm-sharded", ("--budget", "0"), "failed to read --budget: must be at least 1 byte"),
+                                ("dlrm-sharded", ("--ranks", "65"), "1 to 64"),
+                                ("dlrm-sharded", ("--device", "cuda"), "dlrm-sharded is the CPU's only"),
+                                ("dlrm-sharded", ("--plant", "root"), "dlrm-sharded has nothing of the kind"),
+                                ("ddp", ("--budget", "12M"), "only dlrm-sharded has tables to place")):
+        code, out, err = start(name, *words, "--steps", "1")
+        check("%s %s: %r" % (name, " ".join(words), err), (code, out, wanted in err, err.count("\n")), (2, "", True, 1))
+
+
 def case_dead_rank():
     """A rank that is killed from outside ends the others and the program, as itself."""
-    for name in ("ddp", "fsdp"):
+    for name in ("dlrm-sharded", "ddp", "fsdp"):
         work = subprocess.Popen([program(name), "--size", "small", "--steps", "1000000", "--ranks", "3"], env=clean_env(), stdout=subprocess.PIPE)
         children = []
         for _ in range(500):
@@ -261,7 +295,8 @@ def case_records():
                 losses = [[r["value"] for r in of(records, "loss", slot=slot)] for slot in range(slots)]
                 check("%s: recorded, of one rank, and printed" % name,
                       [said[0]["loss_first"], said[0]["loss_last"]] in [[one[0], one[-1]] for one in losses], True)
-                check("%s: ranks that read something else" % name, len({one[0] for one in losses}), slots if name in ("ddp", "fsdp") else 1)
+                others = name in ("dlrm-sharded", "ddp", "fsdp")
+                check("%s: ranks that read something else" % name, len({one[0] for one in losses}), slots if others else 1)
         held = recorded(name, "--steps", "6", *more, block="2")
         check("%s: steps under a gate" % name, len(of(held, "step")), 6 * slots)
 

@@ -47,6 +47,7 @@ def case(name, model, mode, *words):
 def cases():
     made = [case("%s train" % model, model, "train") for model in TRAINED] + [case("%s infer" % model, model, "infer") for model in SERVED]
     made += [case("%s float64" % model, model, "train", "--dtype", "float64", "--variant", "torchscript") for model in ("hstu", "vision")]
+    made += [case("dlrm float64", "dlrm", "train", "--dtype", "float64")]
     made += [case("%s %s %s" % path, path[0], path[1], "--variant", path[2]) for path in PATHS]
     made += [case("skip %s %s %s" % skip[:3], skip[0], skip[1], "--variant", skip[2]) for skip in SKIPS]
     made += [case("recompile", "transformer", "train", "--variant", "compile", "--plant", "recompile:6"),
@@ -150,14 +151,17 @@ NATIVE = (("dlrm-cached train", "dlrm-cached", (), EXACT), ("dlrm-cached infer",
           ("cache whole", "dlrm-cached", ("--cache", "4000"), EXACT),
           ("cache evicts", "dlrm-cached", ("--dtype", "float64", "--cache", "300"), 1e-12),
           ("vision train", "vision", (), EXACT), ("vision infer", "vision", ("--mode", "infer"), EXACT),
-          ("vision float64", "vision", ("--dtype", "float64"), 1e-11))  # batch norm passes on what rounding there was
+          ("vision float64", "vision", ("--dtype", "float64"), 1e-11),  # batch norm passes on what rounding there was
+          # Of one rank it is the dlrm.
+          ("dlrm train", "dlrm-sharded", ("--ranks", "1"), EXACT), ("dlrm infer", "dlrm-sharded", ("--ranks", "1", "--mode", "infer"), EXACT),
+          ("dlrm float64", "dlrm-sharded", ("--ranks", "1", "--dtype", "float64"), 1e-11))
 
 
 def check_native(results):
-    """dlrm-cached and vision in C have the same inputs and start values: the same losses and answers but for the order of sums; dlrm-cached
-    fetches the same rows."""
+    """dlrm-cached, dlrm-sharded and vision in C have the same inputs and start values: the same losses and answers but for the order of sums;
+    dlrm-cached fetches the same rows."""
     if not os.path.exists(os.path.join(os.environ.get("UPGATE_BUILD", ""), "tests", "e2e", "step_host")):
-        print("the native dlrm-cached and vision are not compared: UPGATE_BUILD has no tests/e2e/step_host")
+        print("the native dlrm-cached, dlrm-sharded and vision are not compared: UPGATE_BUILD has no tests/e2e/step_host")
         return
     for name, model, words, limit in NATIVE:
         native = native_run(name, model, *words)
@@ -172,13 +176,15 @@ def check_native(results):
             check(counts[0] == counts[1] and counts[0]["new_ids"], "%s: %s: native and torch count %s" % (version, name, counts))
 
 
-def check_native_ranks(model, ranks, first, last):
-    """The native twin has the losses of rank 0, where there is a text that both read: else each has another of its own."""
+def check_native_ranks(model, ranks, line, *more):
+    """The native twin has the losses of rank 0, whose line is PyTorch's, where there is a text that both read: else each has another of its own.
+    Of dlrm-sharded both place the tables alike."""
+    first, last = line["loss_first"], line["loss_last"]
     program = os.path.join(os.environ.get("UPGATE_BUILD", ""), "reference_models", "native", model)
     if not os.path.exists(program):
         print("native %s is not compared: '%s' is missing" % (model, program), flush=True)
         return
-    words = COMMON[:COMMON.index("--device")] + ["--ranks", str(ranks)]
+    words = COMMON[:COMMON.index("--device")] + ["--ranks", str(ranks), *more]
     done = subprocess.run([program] + words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
     check(done.returncode == 0, "native %s: %s" % (model, done.stderr))
     if "generated text" in done.stderr:
@@ -186,13 +192,15 @@ def check_native_ranks(model, ranks, first, last):
     elif done.returncode == 0:
         got = json.loads(done.stdout)
         worst = max(abs(got["loss_first"] / first - 1), abs(got["loss_last"] / last - 1))
-        print("native %s, %d ranks: losses off PyTorch's by %.1g" % (model, ranks, worst), flush=True)
-        check(worst < 2e-5, "native %s, %d ranks: losses %s and %s, PyTorch's %s and %s" % (
-            model, ranks, got["loss_first"], got["loss_last"], first, last))
+        what = " ".join(["native %s, %d ranks" % (model, ranks), *more])
+        print("%s: losses off PyTorch's by %.1g" % (what, worst), flush=True)
+        check(worst < 2e-5, "%s: losses %s and %s, PyTorch's %s and %s" % (what, got["loss_first"], got["loss_last"], first, last))
+        placed = {kind: got["%s_pieces" % kind] for kind in ("table", "row", "column") if got.get("%s_pieces" % kind)}
+        check(placed == line.get("pieces", {}), "%s: pieces %s, PyTorch's %s" % (what, placed, line.get("pieces")))
 
 
 def check_ranks(pythons):
-    """fsdp computes what ddp does, in both versions, and natively; dlrm-sharded the same wherever its tables are."""
+    """fsdp computes what ddp does, in both versions, and natively; dlrm-sharded the same wherever its tables are, and natively."""
     with tempfile.TemporaryDirectory() as scratch:
         shim = os.path.join(scratch, "shim")
         os.mkdir(shim)
@@ -214,10 +222,12 @@ def check_ranks(pythons):
         for name in ("fsdp", "fsdp old"):
             worst = max(abs(a - b) for a, b in zip(runs["ddp"].losses(), runs[name].losses()))
             check(worst < 1e-5, "%s: losses off ddp's by %g" % (name, worst))
+        lines = {name: json.loads(run.stdout.splitlines()[-1]) for name, run in runs.items()}
         for name in ("ddp", "fsdp"):
-            line = json.loads(runs[name].stdout.splitlines()[-1])
-            check_native_ranks(name, 2, line["loss_first"], line["loss_last"])
-        pieces = [json.loads(runs["sharded " + budget].stdout.splitlines()[-1])["pieces"] for budget in ("80000", "36800", "31000")]
+            check_native_ranks(name, 2, lines[name])
+        for budget in ("80000", "36800", "31000"):
+            check_native_ranks("dlrm-sharded", 2, lines["sharded " + budget], "--budget", budget)
+        pieces = [lines["sharded " + budget]["pieces"] for budget in ("80000", "36800", "31000")]
         check([sorted(kinds) for kinds in pieces] == [["table"], ["row", "table"], ["column", "row", "table"]], "placements: %s" % pieces)
         for budget in ("36800", "31000"):
             worst = max(abs(a - b) for a, b in zip(runs["sharded 80000"].losses(), runs["sharded " + budget].losses()))
@@ -244,7 +254,8 @@ def main():
         versions = list(results)
         alone = results[versions[0]].get("transformer train") if versions else None
         if alone and len(alone["losses"]) == 10:
-            check_native_ranks("ddp", 1, alone["losses"][0], alone["losses"][-1])  # of one rank it is the transformer
+            line = {"loss_first": alone["losses"][0], "loss_last": alone["losses"][-1]}
+            check_native_ranks("ddp", 1, line)  # of one rank it is the transformer
         for model in TRAINED:
             for version in versions[1:]:
                 one, other = results[versions[0]].get("%s train" % model), results[version].get("%s train" % model)

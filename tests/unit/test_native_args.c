@@ -22,6 +22,9 @@ static const struct args_program decoder = {
 static const struct args_program cached = {
     .name = "dlrm-cached", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1, .cached = true, .cpu_only = "its reason"};
 
+static const struct args_program sharded = {
+    .name = "dlrm-sharded", .summary = "a test", .ranks_default = 2, .ranks_min = 1, .ranks_max = 64, .budgeted = true};
+
 // Splits at spaces; at most 31 words.
 static int parse(const struct args_program *program, const char *line, struct args *args,
                  struct error *err)
@@ -164,6 +167,20 @@ TEST(rows_of_a_cache)
     check_refused(&cached, "--cache", "needs a value");
     check_refused(&cached, "--device cuda", "dlrm-cached is the CPU's only: its reason");
     check_refused(&one, "--cache 5", "only dlrm-cached has a cache");
+}
+
+TEST(budget_of_a_rank)
+{
+    struct args args;
+    CHECK_INT(parse(&sharded, "", &args, NULL), 0);
+    CHECK_INT(args.budget_bytes, 0);
+    CHECK_INT(parse(&sharded, "--budget 12M", &args, NULL), 0);
+    CHECK_INT(args.budget_bytes, 12 << 20);
+    check_refused(&sharded, "--budget 0", "must be at least 1 byte, not 0");
+    check_refused(&sharded, "--budget -3", "failed to read --budget");
+    check_refused(&sharded, "--budget much", "failed to read --budget");
+    check_refused(&sharded, "--plant root", "dlrm-sharded has nothing of the kind");
+    check_refused(&ddp, "--budget 12M", "only dlrm-sharded has tables to place");
 }
 
 TEST(plants)

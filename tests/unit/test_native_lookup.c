@@ -145,6 +145,39 @@ TEST(rows_that_a_batch_named_are_updated_once)
     }
 }
 
+// Rows of three arrays, each with a stride of its own, added and divided; between the rows nothing is written.
+TEST(rows_of_several_arrays_are_added)
+{
+    enum { TO_STRIDE = DIM + 1 };
+    double from[3][BATCH * STRIDE], to[BATCH * TO_STRIDE];
+    struct pool *pool;
+    CHECK_INT(pool_new(1, &pool, NULL), 0);
+    gradient_draw(from[0], 3 * BATCH * STRIDE, 5);
+    for (size_t parts = 1; parts <= 3; parts++) {
+        struct row_sum sum = {.rows = BATCH,
+                              .dim = DIM,
+                              .parts = parts,
+                              .from = {from[0], from[1], from[2]},
+                              .from_stride = {DIM, STRIDE, 2 * DIM},
+                              .to = to,
+                              .to_stride = TO_STRIDE,
+                              .divisor = 4};
+        memset(to, 0, sizeof to);
+        pool_set_extra(pool, (double)parts); // repeats change nothing
+        ops_sum_rows(pool, &sum);
+        for (size_t row = 0; row < BATCH; row++) {
+            for (size_t j = 0; j < DIM; j++) {
+                double want = 0;
+                for (size_t part = 0; part < parts; part++)
+                    want += from[part][row * sum.from_stride[part] + j] / 4;
+                CHECK_DBL(to[row * TO_STRIDE + j], want, 1e-15);
+            }
+            CHECK_DBL(to[row * TO_STRIDE + DIM], 0, 0);
+        }
+    }
+    pool_free(pool);
+}
+
 enum { TOKENS = 10, CONTEXT = 5, WORDS = 8, WIDTH = 21 };
 
 struct token_case {

@@ -8,6 +8,7 @@
 #include "reference_models/native/model.h"
 #include "reference_models/native/models/dlrm_cached_data.h"
 #include "reference_models/native/models/vision_data.h"
+#include "reference_models/native/ops/alltoall.h"
 #include "reference_models/native/rng.h"
 #include "runner.h"
 
@@ -126,6 +127,23 @@ TEST(hstu_gradient)
 TEST(dlrm_cached_gradient)
 {
     check_gradients(&dlrm_cached_ops_f64, NULL, NULL);
+}
+
+static void meet_nobody(void *arg)
+{
+    (void)arg;
+}
+
+// Of one rank; tests/unit/test_native_sharded.c has more of them.
+TEST(dlrm_sharded_gradient)
+{
+    struct alltoall alltoall = {.ranks = 1, .meet = meet_nobody};
+    struct model_ranks alone = {.alltoall = &alltoall};
+    CHECK_INT(dlrm_sharded_ops_f64.boxes(&(struct model_opts){.size = MODEL_SIZE_SMALL, .train = true}, &alltoall, NULL), 0);
+    alltoall.memory = aligned_alloc(ALLTOALL_ALIGN, alltoall_bytes(&alltoall));
+    memset(alltoall.memory, 0, alltoall_bytes(&alltoall));
+    check_gradients(&dlrm_sharded_ops_f64, NULL, &alone);
+    free(alltoall.memory);
 }
 
 // Norms that put every other channel far above 0 and the rest far below, so that no difference crosses a corner of a relu. Behind the

@@ -34,5 +34,8 @@ static inline uint64_t draw_below(struct draw *draw, uint64_t bound) // [0, boun
 
 // The start values of a parameter of two dimensions, by its name in the PyTorch model: fn(arg, i, value) for each.
 void draw_start(uint64_t seed, const char *name, size_t count, size_t last_dimension, void (*fn)(void *arg, size_t i, double value), void *arg);
+// Of these the `count` from number `first` on; i counts from 0.
+void draw_start_from(uint64_t seed, const char *name, size_t first, size_t count, size_t last_dimension,
+                     void (*fn)(void *arg, size_t i, double value), void *arg);
 
 #endif

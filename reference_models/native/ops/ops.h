@@ -153,6 +153,16 @@ void ops_token_backward(struct pool *pool, const struct token *embed, const real
 // to[row * to_stride] up to `dim` behind it = from[row * from_stride]...
 void ops_copy_rows(struct pool *pool, size_t rows, size_t dim, const real *from, size_t from_stride,
                    real *to, size_t to_stride);
+// to[row * to_stride] up to `dim` behind it = the sum over the parts, 1 or more, of from[part][row * from_stride[part]]..., by the divisor.
+#define OPS_SUM_PARTS_MAX 64
+struct row_sum {
+    size_t rows, dim, parts, to_stride;
+    const real *from[OPS_SUM_PARTS_MAX];
+    size_t from_stride[OPS_SUM_PARTS_MAX];
+    real *to;
+    real divisor;
+};
+void ops_sum_rows(struct pool *pool, const struct row_sum *sum);
 
 // out[row] = x[row][0][:] followed by the dot products of all pairs of the `vectors` vectors of
 // x[rows][vectors][dim], in the order (1,0) (2,0) (2,1) ...

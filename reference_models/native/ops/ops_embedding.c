@@ -244,6 +244,34 @@ void ops_copy_rows(struct pool *pool, size_t rows, size_t dim, const real *from,
                                        .arg = &work});
 }
 
+NATIVE_CLONES static void sum_rows_part(void *arg, size_t begin, size_t end, bool again)
+{
+    const struct row_sum *sum = arg;
+    size_t dim = sum->dim;
+    (void)again;
+    for (size_t row = begin; row < end; row++) {
+        real *restrict to = sum->to + row * sum->to_stride;
+        memcpy(to, sum->from[0] + row * sum->from_stride[0], dim * sizeof *to);
+        for (size_t part = 1; part < sum->parts; part++) {
+            const real *restrict from = sum->from[part] + row * sum->from_stride[part];
+            NATIVE_SIMD
+            for (size_t j = 0; j < dim; j++)
+                to[j] += from[j];
+        }
+        NATIVE_SIMD
+        for (size_t j = 0; j < dim; j++)
+            to[j] /= sum->divisor;
+    }
+}
+
+void ops_sum_rows(struct pool *pool, const struct row_sum *sum)
+{
+    pool_for(pool, &(struct pool_work){.count = sum->rows,
+                                       .cost = 4.0 * (double)((sum->parts + 1) * sum->dim),
+                                       POOL_FN(sum_rows_part),
+                                       .arg = (void *)sum});
+}
+
 struct interact {
     size_t vectors, dim;
     const real *x, *dout;

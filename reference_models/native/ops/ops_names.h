@@ -44,6 +44,7 @@
 #define ops_token NATIVE_NAME(ops_token)
 #define ops_token_backward NATIVE_NAME(ops_token_backward)
 #define ops_copy_rows NATIVE_NAME(ops_copy_rows)
+#define ops_sum_rows NATIVE_NAME(ops_sum_rows)
 #define ops_interact NATIVE_NAME(ops_interact)
 #define ops_interact_backward NATIVE_NAME(ops_interact_backward)
 #define ops_attention NATIVE_NAME(ops_attention)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks are forked processes; each reads windows of its own and takes the steps of workload.c, and its gradients become the mean of all
-// (share.h). The twins of torch/ddp.py and torch/fsdp.py: the same inputs, start values and losses. In inference every rank answers
-// requests of its own, and none waits for another.
+// Ranks are forked processes; each reads inputs of its own and takes the steps of workload.c, and its gradients become the mean of all
+// (share.h). The twins of torch/ddp.py, torch/fsdp.py and torch/dlrm-sharded.py: the same inputs, start values and losses. In inference every
+// rank answers requests of its own; those of dlrm-sharded need the others for their tables (alltoall.h), the others wait for nobody.
 #include "reference_models/native/ranks/ddp.h"
 
 #include <stdio.h>
 
 #include "contracts/exit_code.h"
+#include "reference_models/native/ops/alltoall.h"
 #include "reference_models/native/ranks/job.h"
 #include "reference_models/native/ranks/share.h"
 
@@ -16,20 +17,31 @@ struct ddp {
     struct job job;
     const struct model_ops *ops;
     struct share_plan plan;
+    size_t share_bytes;       // of the job's memory; boxes lie behind
+    struct alltoall alltoall; // of models that have boxes: how large they are
 };
 
 struct ddp_rank {
-    const struct ddp *run;
+    struct ddp *run;
     struct share *share; // NULL: inference
+    struct alltoall alltoall;
 };
+
+static void ddp_meet(void *arg)
+{
+    const struct ddp *run = arg;
+    ranks_barrier_wait(&run->job.head->barrier, (uint32_t)run->job.args->ranks);
+}
 
 static void ddp_begin(void *arg, struct pool *pool)
 {
     const struct ddp_rank *own = arg;
+    if (own->run->ops->boxes)
+        ranks_touch(own->alltoall.memory, alltoall_bytes(&own->alltoall));
     if (own->share)
         share_begin(own->share, pool);
     else
-        ranks_barrier_wait(&own->run->job.head->barrier, (uint32_t)own->run->job.args->ranks);
+        ddp_meet(own->run);
 }
 
 static void ddp_end(void *arg)
@@ -41,17 +53,26 @@ static void ddp_end(void *arg)
 
 static int ddp_rank(uint32_t rank, void *arg)
 {
-    const struct ddp *run = arg;
+    struct ddp *run = arg;
     struct args args = *run->job.args;
-    struct model_ranks alone = {.rank = rank};
-    struct ddp_rank own = {.run = run};
+    struct model_ranks model = {.rank = rank};
+    struct ddp_rank own = {.run = run, .alltoall = run->alltoall};
     struct error err = {0};
     args.plant = job_plant(&run->job, rank);
     if (args.train)
         own.share = share_new(&run->plan, rank, run->job.memory, &run->job.head->barrier);
+    if (own.share)
+        model = *share_model(own.share);
+    if (run->ops->boxes) {
+        own.alltoall.rank = rank;
+        own.alltoall.memory = run->job.memory + run->share_bytes;
+        own.alltoall.meet = ddp_meet;
+        own.alltoall.arg = run;
+        model.alltoall = &own.alltoall;
+    }
     struct workload_rank place = {.rank = rank,
                                   .ranks = (uint32_t)args.ranks,
-                                  .model = own.share ? share_model(own.share) : &alone,
+                                  .model = &model,
                                   .arg = &own,
                                   .begin = ddp_begin,
                                   .end = ddp_end};
@@ -64,6 +85,14 @@ static int ddp_rank(uint32_t rank, void *arg)
         return error_exit_code(rc);
     }
     return EXIT_CODE_PASS;
+}
+
+static int ddp_start(struct ddp *run)
+{
+    bool train = run->job.args->train;
+    run->share_bytes = train ? share_bytes(&run->plan) : 0;
+    size_t boxes = run->ops->boxes ? alltoall_bytes(&run->alltoall) : 0;
+    return job_run(&run->job, run->share_bytes + boxes, train ? "parameters" : NULL, ddp_rank, run);
 }
 
 int ddp_main(const struct args_program *program, bool sharded, int argc, char **argv)
@@ -84,5 +113,27 @@ int ddp_main(const struct args_program *program, bool sharded, int argc, char **
                                .through_root = args.plant.root,
                                .bucket_bytes = args.plant.buckets ? DDP_SMALL_BUCKET_BYTES : 0}};
     run.plan.units = run.ops->units(&(struct model_opts){.size = args.size}, run.plan.first);
-    return job_run(&run.job, args.train ? share_bytes(&run.plan) : 0, args.train ? "parameters" : NULL, ddp_rank, &run);
+    return ddp_start(&run);
+}
+
+// Where the tables go is decided before there are ranks, and by each again.
+int dlrm_sharded_main(const struct args_program *program, int argc, char **argv)
+{
+    struct args args;
+    int code = EXIT_CODE_PASS;
+    if (!args_begin(program, argc, argv, &args, &code))
+        return code;
+    struct error err = {0};
+    struct model_opts opts = {.size = args.size, .train = args.train, .budget_bytes = args.budget_bytes};
+    struct ddp run = {.job = {.name = program->name, .args = &args},
+                      .ops = args.real_bits == 64 ? &dlrm_sharded_ops_f64 : &dlrm_sharded_ops_f32,
+                      .plan = {.ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32, .ranks = (uint32_t)args.ranks},
+                      .alltoall = {.ranks = (uint32_t)args.ranks}};
+    int rc = run.ops->boxes(&opts, &run.alltoall, &err);
+    if (rc) {
+        fprintf(stderr, "%s: %s\n", program->name, err.text);
+        return error_exit_code(rc);
+    }
+    run.plan.units = run.ops->units(&opts, run.plan.first);
+    return ddp_start(&run);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs `ddp` and `fsdp`: the language model of torch/transformer.py, trained by several ranks of one machine.
+// The programs `ddp` and `fsdp`: the language model of torch/transformer.py, trained by several ranks of one machine; and `dlrm-sharded`.
 #ifndef UPGATE_NATIVE_DDP_H
 #define UPGATE_NATIVE_DDP_H
 
@@ -16,5 +16,7 @@ int ddp_cuda_main(const struct args_program *program, bool sharded, int argc, ch
 #else
 #define DDP_MAIN ddp_main
 #endif
+
+int dlrm_sharded_main(const struct args_program *program, int argc, char **argv);
 
 #endif
