@@ -29,7 +29,7 @@ const char *plan_mode_name(enum plan_mode mode)
 const struct plan_model plan_models[PLAN_MODEL_COUNT] = {
     {"dlrm", true, true, 1, 1, 1},
     {"dlrm-cached", true, true, 1, 1, 1},
-    {"dlrm-sharded", true, false, 2, 1, 64},
+    {"dlrm-sharded", true, true, 2, 1, 64},
     {"transformer", true, true, 1, 1, 1},
     {"transformer-decode", true, false, 1, 1, 1},
     {"hstu", true, true, 1, 1, 1},
@@ -64,8 +64,8 @@ const struct field plan_side_fields[] = {
     ROW("python", FIELD_TEXT, python,
         .help = "interpreter; models run in it, `{python}` of commands becomes it"),
     ROW("models", FIELD_TEXT, models,
-        .help = "directory with native workloads (dlrm, dlrm-cached, transformer, hstu, vision, ddp, fsdp, allreduce), such as that of those "
-                "on the GPU; default without `python`: upgate's own"),
+        .help = "directory with native workloads (dlrm, dlrm-cached, dlrm-sharded, transformer, hstu, vision, ddp, fsdp, allreduce), such as "
+                "that of those on the GPU; default without `python`: upgate's own"),
     ROW("cuda", FIELD_TEXT, cuda,
         .help = "toolkit directory: its lib64 leads LD_LIBRARY_PATH, its bin PATH, CUDA_HOME is "
                 "set"),
@@ -93,7 +93,8 @@ const struct field plan_workload_fields[] = {
     ROW("name", FIELD_TEXT, name, .required = true, .help = "unique within the plan"),
     ROW("model", FIELD_TEXT, model,
         .help = "reference workload: dlrm, dlrm-cached, dlrm-sharded, transformer, transformer-decode, hstu, vision, ddp, fsdp (sides with a "
-                "python), dlrm, dlrm-cached, transformer, hstu, vision, ddp, fsdp, allreduce (native sides); see MODELS.md. This or `command`"),
+                "python), dlrm, dlrm-cached, dlrm-sharded, transformer, hstu, vision, ddp, fsdp, allreduce (native sides); see MODELS.md. "
+                "This or `command`"),
     ROW("command", FIELD_TEXTS, command,
         .help = "program and arguments, run without a shell; `{python}` `{steps}` `{seed}` "
                 "`{rank}` "

@@ -295,9 +295,10 @@ TEST(native_and_distributed_models)
     CHECK_STR(plan->workloads[0].model, "vision");
     plan_free(plan);
     plan = load("baseline: {models: build/o1}\ncandidate: {name: own}\n"
-                "workloads: [{name: w, model: ddp}, {name: x, model: fsdp, ranks: 4, mode: infer}]\n");
+                "workloads: [{name: w, model: ddp}, {name: x, model: fsdp, ranks: 4, mode: infer}, {name: y, model: dlrm-sharded}]\n");
     CHECK_INT(plan->workloads[0].ranks, 2);
     CHECK_INT(plan->workloads[1].ranks, 4);
+    CHECK_INT(plan->workloads[2].ranks, 2);
     plan_free(plan);
     plan = load("baseline: {python: a}\ncandidate: {python: b}\n"
                 "workloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n"
