@@ -258,36 +258,47 @@ static void reader_start_nursery(target_serve *serve)
     reader.nursed = reader.prepare;
 }
 
+// True: there is an answer. One that has not had its turn on the CPU has not been kept waiting by a file system.
+static bool reader_wait(pid_t pid, int socket, int64_t most_ms)
+{
+    struct pollfd one = {.fd = socket, .events = POLLIN};
+    struct proc_stat stat;
+    int64_t waited_ms = 0, runnable_ms = 0;
+    for (int look_ms = READER_LOOK_MS; waited_ms < most_ms && runnable_ms < READER_RUNNABLE_MS;) {
+        int64_t begin_ns = clock_monotonic_ns();
+        if (poll(&one, 1, look_ms) > 0)
+            return true;
+        int64_t ns = clock_monotonic_ns() - begin_ns;
+        bool runnable = proc_stat_of(pid, &stat) == 0 && stat.state == 'R';
+        *(runnable ? &runnable_ms : &waited_ms) += ns / 1000000;
+        reader.share_ns -= runnable ? 0 : ns;
+        look_ms = look_ms < READER_LOOK_MAX_MS ? 2 * look_ms : look_ms;
+    }
+    return poll(&one, 1, 0) > 0; // it came while we looked
+}
+
 // -1: there is no nursery, it does not answer, or it cannot fork.
 static pid_t reader_fork_small(int socket)
 {
     char byte = 0;
     pid_t pid = -1;
-    int none = -1, ready;
+    int none = -1;
     struct iovec out = {&byte, 1}, in = {&pid, sizeof pid};
-    struct pollfd one = {.fd = reader.nursery_fd, .events = POLLIN};
     if (reader.nursery_fd < 0)
         return -1;
-    bool sent = reader_send(reader.nursery_fd, &out, 1, socket);
-    do // it waits for no file system, but perhaps for the CPU
-        ready = sent ? poll(&one, 1, READER_RUNNABLE_MS) : 0;
-    while (ready < 0 && errno == EINTR);
-    if (ready > 0 && reader_receive(reader.nursery_fd, &in, 1, &none) == (ssize_t)sizeof pid)
-        return pid;
-    reader_end_nursery(); // somebody has killed it
+    if (reader_send(reader.nursery_fd, &out, 1, socket) && reader_wait(reader.nursery, reader.nursery_fd, READER_WAIT_MS) &&
+        reader_receive(reader.nursery_fd, &in, 1, &none) == (ssize_t)sizeof pid)
+        return pid > 0 ? pid : -1;
+    reader_end_nursery(); // somebody has killed or stopped it
     return -1;
 }
 
-static void reader_fork(target_serve *serve)
+static bool reader_fork_by(target_serve *serve, bool nursery)
 {
-    static bool ends_with_us;
     int ends[2];
-    if (!reader_bury() || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return;
-    pid_t pid = reader_fork_small(ends[1]);
-    bool small = pid > 0;
-    if (!small)
-        pid = reader_clone(0, ends[1], "upgate-files");
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return false;
+    pid_t pid = nursery ? reader_fork_small(ends[1]) : reader_clone(0, ends[1], "upgate-files");
     if (pid == 0) {
         if (reader.prepare)
             reader.prepare();
@@ -296,14 +307,22 @@ static void reader_fork(target_serve *serve)
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
-        return;
+        return false;
     }
     reader.pid = pid;
     reader.fd = ends[0];
-    reader.prepared = small ? reader.nursed : reader.prepare;
+    reader.prepared = nursery ? reader.nursed : reader.prepare;
     clockid_t id;
     reader_clock = clock_getcpuclockid(pid, &id) == 0 ? id : 0;
-    ends_with_us = ends_with_us || atexit(reader_end) == 0;
+    return true;
+}
+
+static void reader_fork(target_serve *serve)
+{
+    static bool ends_with_us;
+    // On another socket then: a nursery that died may have forked one that answers, too, and that we were not told of.
+    if (reader_bury() && (reader_fork_by(serve, true) || reader_fork_by(serve, false)))
+        ends_with_us = ends_with_us || atexit(reader_end) == 0;
 }
 
 // A fork of ours starts with none: those it knows of are ours.
@@ -385,25 +404,6 @@ static int64_t reader_share_ms(void)
     return reader.share_ns / 1000000;
 }
 
-// True: there is an answer. One that has not had its turn on the CPU has not been kept waiting by a file system.
-static bool reader_wait(int64_t most_ms)
-{
-    struct pollfd one = {.fd = reader.fd, .events = POLLIN};
-    struct proc_stat stat;
-    int64_t waited_ms = 0, runnable_ms = 0;
-    for (int look_ms = READER_LOOK_MS; waited_ms < most_ms && runnable_ms < READER_RUNNABLE_MS;) {
-        int64_t begin_ns = clock_monotonic_ns();
-        if (poll(&one, 1, look_ms) > 0)
-            return true;
-        int64_t ns = clock_monotonic_ns() - begin_ns;
-        bool runnable = proc_stat_of(reader.pid, &stat) == 0 && stat.state == 'R';
-        *(runnable ? &runnable_ms : &waited_ms) += ns / 1000000;
-        reader.share_ns -= runnable ? 0 : ns;
-        look_ms = look_ms < READER_LOOK_MAX_MS ? 2 * look_ms : look_ms;
-    }
-    return poll(&one, 1, 0) > 0; // it came while we looked
-}
-
 char *target_reader_silent(void)
 {
     pthread_mutex_lock(&reader.lock);
@@ -426,7 +426,7 @@ static bool reader_converse(target_serve *serve, const struct target_question *q
         return false;
     for (int i = 0; !silent && i < 2 && reader_is_there(serve); i++) { // once more where somebody has killed it
         bool sent = reader_send(reader.fd, &out, 1, fd);
-        silent = sent && !reader_wait(most_ms);
+        silent = sent && !reader_wait(reader.pid, reader.fd, most_ms);
         if (sent && !silent && reader_receive(reader.fd, in, question->len ? 2 : 1, ret_passed) >= (ssize_t)sizeof *head)
             return true;
         reader_abandon(silent ? key : 0);

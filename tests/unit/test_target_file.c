@@ -264,8 +264,7 @@ static long test_resident_bytes(pid_t pid)
 
 static void test_kill(pid_t pid)
 {
-    CHECK_INT(kill(pid, SIGKILL), 0);
-    CHECK_INT(waitpid(pid, NULL, __WCLONE), pid); // a child of ours, whoever forked it
+    CHECK(pid > 0 && kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, __WCLONE) == pid); // a child of ours, whoever forked it
 }
 
 static bool test_opens(void)
@@ -299,6 +298,20 @@ TEST(who_takes_its_place_holds_nothing_of_what_was_taken_since)
     CHECK(test_child("upgate-files") > 0 && test_child("upgate-nursery") == 0);
     CHECK_INT(memory[BYTES - 1], 1);
     free(memory);
+}
+
+// It has a second, as a file system has; then we fork who reads next.
+TEST(a_nursery_that_was_stopped_holds_nobody_up)
+{
+    target_file_start(NULL);
+    CHECK(test_opens());
+    pid_t nursery = test_child("upgate-nursery");
+    CHECK(nursery > 0 && kill(nursery, SIGSTOP) == 0);
+    test_kill(test_child("upgate-files"));
+    int64_t begin_ns = clock_monotonic_ns();
+    CHECK(test_opens());
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(6000000000)); // 1 s, and what a busy machine adds
+    CHECK(test_child("upgate-files") > 0);
 }
 
 TEST(a_fork_of_ours_asks_for_none_of_our_readers)
