@@ -100,6 +100,7 @@ struct thread {
     __u64 base_run_ns;
     __u64 out_arrival_ns; /* the scheduler's account (task_struct.sched_info) when it was switched out */
     __u64 out_delay_ns;
+    __u64 out_clock_ns; /* the clock of the run queue, of that switch */
     __u64 futex_value;
     __u64 blocker;
     __u32 prev_state;

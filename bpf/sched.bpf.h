@@ -138,7 +138,7 @@ static __always_inline bool has_account(struct task_struct *task)
 
 static __always_inline __u64 run_queue_clock(struct task_struct *task)
 {
-    return BPF_CORE_READ(task, se.cfs_rq, rq, clock);
+    return task->se.cfs_rq->rq->clock;
 }
 
 static __always_inline void keep_account(struct thread *thread, struct task_struct *task)
@@ -147,6 +147,7 @@ static __always_inline void keep_account(struct thread *thread, struct task_stru
         return;
     thread->out_arrival_ns = task->sched_info.last_arrival;
     thread->out_delay_ns = task->sched_info.run_delay;
+    thread->out_clock_ns = run_queue_clock(task);
 }
 
 static __always_inline __u32 out_flags(struct task_struct *task, struct task_struct *next)
@@ -355,10 +356,10 @@ static __always_inline void switch_in(struct task_struct *task, struct task_stru
 
 /*
  * It runs, and was not seen to come back: Linux 6.18 in a virtual machine told neither BPF nor ftrace of switches from threads of
- * process 1 (15 to 45 of 50,000 waits). The scheduler keeps when it came. By the clock of the run queue, which is of the last
- * tick where no switch goes on.
+ * process 1 (15 to 45 of 50,000 waits). The scheduler keeps when it came, by the clock of the run queue. That one is of now in a
+ * switch; elsewhere (`exits`) it is of the last tick, and what has passed since the switch-out is added to what it was then.
  */
-static __always_inline void end_untold(struct thread *thread, struct task_struct *task, __u64 now)
+static __always_inline void end_untold(struct thread *thread, struct task_struct *task, __u64 now, bool exits)
 {
     __u64 out_ns = thread->out_ns, arrival, clock, ago, in_ns;
 
@@ -374,7 +375,7 @@ static __always_inline void end_untold(struct thread *thread, struct task_struct
     arrival = task->sched_info.last_arrival;
     if (arrival == thread->out_arrival_ns) /* it was never away: the iterator saw it as it came */
         return;
-    clock = run_queue_clock(task);
+    clock = exits ? thread->out_clock_ns + (now - out_ns) : run_queue_clock(task);
     ago = clock > arrival ? clock - arrival : 0;
     in_ns = ago < now - out_ns ? now - ago : out_ns;
     thread->flags |= UG_GAP_NO_IN;
@@ -395,7 +396,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task,
     if (!thread)
         return;
     if (thread->out_ns)
-        end_untold(thread, task, now);
+        end_untold(thread, task, now, false);
     thread->out_ns = now;
     keep_account(thread, task);
     thread->waking_ns = 0;

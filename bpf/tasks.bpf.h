@@ -137,7 +137,7 @@ int BPF_PROG(task_exit, struct task_struct *task)
         return 0;
     thread = thread_of(task);
     if (thread && thread->out_ns)
-        end_untold(thread, task, bpf_ktime_get_ns());
+        end_untold(thread, task, bpf_ktime_get_ns(), true);
     clear_target(task->pid);
     forget_thread(task->pid);
     emit_task(task, UG_TASK_EXIT, true);

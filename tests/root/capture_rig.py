@@ -135,7 +135,7 @@ def length(record):
 
 
 def is_gap(record, tid, function=None):
-    return record["kind"] == "gap" and record["task"]["tid"] == tid and \
+    return record["kind"] == "gap" and tid in (None, record["task"]["tid"]) and \
         (function is None or any(function in frame for frame in record["kernel"]))
 
 

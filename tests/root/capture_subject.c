@@ -7,7 +7,7 @@
 //   main runs threads N  N threads sleep a second at a time idle       main waits for stdin; a line
 //   "thread" starts a sleeper, "fork" a child that sleeps, "exec" a child
 //              that becomes sleep(1), "thread exec" one whose thread does, "late thread exec" after 200 naps, "name" gives main another name;
-//              each answers with the id
+//              each answers with the id; "nap" starts a thread that sleeps 20 ms, works for 2 and ends: the answer is when it was back
 //   storm      two threads play ping-pong over pipes
 #include <pthread.h>
 #include <stdio.h>
@@ -116,6 +116,26 @@ static void *nap_and_become_sleep(void *unused)
     return unused;
 }
 
+static long now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void *nap_and_work(void *unused)
+{
+    long back;
+
+    sleep_ms(20);
+    back = now_ns();
+    while (now_ns() - back < 2000000)
+        continue;
+    say("id", back);
+    return unused;
+}
+
 static void *tell_and_sleep(void *unused)
 {
     say("id", syscall(SYS_gettid));
@@ -158,6 +178,10 @@ static void run_idle(void)
 
         if (!strcmp(line, "thread\n")) {
             start(tell_and_sleep);
+            continue;
+        }
+        if (!strcmp(line, "nap\n")) {
+            start(nap_and_work);
             continue;
         }
         if (!strcmp(line, "name\n")) {
