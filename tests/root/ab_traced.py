@@ -101,7 +101,8 @@ def reads(bytes):
     sum(data[at] for at in range(0, bytes, 4096))
     return data
 anonymous, file = (int(os.environ[name]) << 20 for name in ("ANONYMOUS_MIB", "FILE_MIB"))
-works(0.15) # until the recorder has found the interpreter
+time.sleep(1.5) # until the recorder has found the interpreter: 0.15 s were too few on a loaded machine
+works(0.15)
 fills(anonymous // 4).close() # gone before the peak
 kept = fills(anonymous), reads(file)
 works(0.3)
