@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hash table's growth and what adds to it.
+// The hash table's growth, what adds to it and what removes.
 #include "common/containers/map.h"
 
 #include <stdlib.h>
@@ -7,6 +7,11 @@
 #include "common/strings.h"
 
 enum { MAP_SLOTS_FIRST = 64 };
+
+static uint64_t map_key(const struct map_slot *slot)
+{
+    return (uint64_t)slot->key_high << 32 | slot->key_low;
+}
 
 static void map_place(struct map *map, uint64_t key, uint32_t value)
 {
@@ -33,7 +38,7 @@ static void map_grow(struct map *map)
     memset(map->slots, 0xff, size * sizeof *map->slots); // MAP_NONE everywhere
     for (size_t i = 0; old.slots && i <= old.mask; i++)
         if (old.slots[i].value != MAP_NONE)
-            map_place(map, (uint64_t)old.slots[i].key_high << 32 | old.slots[i].key_low, old.slots[i].value);
+            map_place(map, map_key(&old.slots[i]), old.slots[i].value);
     free(old.slots);
 }
 
@@ -53,6 +58,24 @@ uint32_t *map_put(struct map *map, uint64_t key)
         map->count++;
     }
     return &map->slots[at].value;
+}
+
+// What a search would no longer reach behind the hole moves up into it.
+void map_remove(struct map *map, uint64_t key, uint32_t value)
+{
+    size_t hole = 0;
+    for (uint32_t found = map_first(map, key, &hole); found != value; found = map_next(map, key, &hole))
+        if (found == MAP_NONE)
+            return;
+    for (size_t at = (hole + 1) & map->mask; map->slots[at].value != MAP_NONE; at = (at + 1) & map->mask) {
+        size_t home = map_home(map, map_key(&map->slots[at]));
+        if (((at - home) & map->mask) >= ((at - hole) & map->mask)) {
+            map->slots[hole] = map->slots[at];
+            hole = at;
+        }
+    }
+    map->slots[hole].value = MAP_NONE;
+    map->count--;
 }
 
 void map_clear(struct map *map)

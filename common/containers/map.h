@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one hash table: from a 64-bit key to a 32-bit value, mostly the index of something in an array. Open addressing, 12 bytes a
 // slot, at most half of them used. Where the key is a hash of something longer, map_first and map_next give all values of the
-// key, and the caller compares. Nothing is removed but everything; no order. `= {0}` is empty. One owner thread.
+// key, and the caller compares. No order. `= {0}` is empty. One owner thread.
 #ifndef UPGATE_COMMON_CONTAINERS_MAP_H
 #define UPGATE_COMMON_CONTAINERS_MAP_H
 
@@ -25,6 +25,7 @@ void map_add(struct map *map, uint64_t key, uint32_t value);
 // Where the value of a key stands, until the next call that adds. MAP_NONE stands there: it is new; not
 // set, it is none.
 uint32_t *map_put(struct map *map, uint64_t key);
+void map_remove(struct map *map, uint64_t key, uint32_t value); // that value of the key, once; no matter where there is none
 void map_clear(struct map *map); // keeps its memory
 void map_free(struct map *map);
 size_t map_bytes(const struct map *map);

@@ -134,6 +134,39 @@ TEST(map_does_not_grow_by_what_is_not_set)
     map_free(&map);
 }
 
+// Against a table that says how often each value of each key is there.
+TEST(map_removes)
+{
+    enum { KEYS = 40, VALUES = 4 };
+    struct map map = {0};
+    uint32_t there[KEYS][VALUES] = {0}, count = 0, wrong = 0, state = 1;
+    map_remove(&map, 1, 1); // nothing in it yet
+    for (int i = 0; i < 20000; i++) {
+        state = state * 1664525 + 1013904223;
+        uint32_t key = (state >> 16) % KEYS, value = (state >> 8) % VALUES;
+        if (state >> 31 || count > KEYS) {
+            map_remove(&map, key, value);
+            count -= there[key][value] > 0;
+            there[key][value] -= there[key][value] > 0;
+        } else {
+            map_add(&map, key, value);
+            there[key][value]++;
+            count++;
+        }
+        wrong += map.count != count;
+        for (key = 0; key < KEYS; key++) {
+            uint32_t seen[VALUES] = {0};
+            size_t at;
+            for (value = map_first(&map, key, &at); value != MAP_NONE; value = map_next(&map, key, &at))
+                seen[value]++;
+            wrong += memcmp(seen, there[key], sizeof seen) != 0;
+        }
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(map_bytes(&map) <= 4 * KEYS * 12);
+    map_free(&map);
+}
+
 TEST(map_gives_all_values_of_a_key)
 {
     struct map map = {0};
