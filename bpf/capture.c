@@ -100,6 +100,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
     capture->faults = opts->faults;
     capture->ring_bytes = ring_bytes;
     capture->no_children = opts->no_children;
+    capture->processes_max = opts->processes_max ? opts->processes_max : CAPTURE_PROCESSES;
     capture->miss_switch_in = opts->miss_switch_in;
     capture->no_loop = opts->no_loop;
     capture->prompt = opts->prompt;

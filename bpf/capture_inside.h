@@ -15,6 +15,7 @@ struct ring_buffer;
 enum {
     CAPTURE_MISSING_MAX = 64,
     CAPTURE_PROGRAMS_MAX = 64,
+    CAPTURE_PROCESSES = 256,
     CAPTURE_KEPT_MAX = 8192, // threads of the target on PREEMPT_RT: 27 MB
 };
 
@@ -79,6 +80,7 @@ struct capture {
     int64_t threshold_ns;
     uint32_t sample_hz;
     size_t ring_bytes;
+    uint32_t processes_max;
     uint32_t miss_switch_in;
     bool faults, no_children, no_loop, prompt, detached;
     char *cgroup;

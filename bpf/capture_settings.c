@@ -211,9 +211,9 @@ static void set_unwind(struct capture *capture)
 #if defined(__x86_64__)
     capture->skeleton->rodata->have_unwind = true;
     bpf_map__set_max_entries(capture->skeleton->maps.unwind_slabs, UG_UNWIND_SLABS);
-    bpf_map__set_max_entries(capture->skeleton->maps.unwind_processes, UG_UNWIND_PROCESSES);
+    bpf_map__set_max_entries(capture->skeleton->maps.unwind_processes, capture->processes_max);
     capture->skeleton->rodata->have_python = true;
-    bpf_map__set_max_entries(capture->skeleton->maps.python_processes, UG_PYTHON_PROCESSES);
+    bpf_map__set_max_entries(capture->skeleton->maps.python_processes, capture->processes_max);
 #else
     capture_lack(capture, SOURCE_STACKS, "unwind tables are made for x86-64 only; compilers for arm64 keep frame pointers");
 #endif

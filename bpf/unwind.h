@@ -24,7 +24,6 @@ enum {
     UG_UNWIND_SLABS = 4096,      /* 16 MB of kernel memory */
     UG_UNWIND_RULES = 16384,     /* different ones; PyTorch's libraries have 5,000 */
     UG_UNWIND_SPANS = 256,       /* of a process: parts of its code that a stack has led into */
-    UG_UNWIND_PROCESSES = 256,
 };
 
 enum ug_unwind_cfa {

@@ -94,7 +94,9 @@ static int share_ask(int fd, int32_t rank, void *answer, size_t size, int64_t en
     if (count <= 0)
         return -ETIMEDOUT;
     ssize_t got = recv(fd, answer, size, 0);
-    return got == (ssize_t)size ? 0 : got > 0 ? -EPROTO : -ECONNRESET;
+    if (got != (ssize_t)size)
+        return got > 0 ? -EPROTO : -ECONNRESET;
+    return send(fd, &rank, sizeof rank, MSG_NOSIGNAL) == (ssize_t)sizeof rank ? 0 : -ECONNRESET;
 }
 
 int share_join(const char *name, int32_t rank, void *answer, size_t size, int64_t end_ns)
@@ -129,4 +131,13 @@ int share_accept(int listener, int64_t end_ns, struct share_guest *ret)
         close(ret->fd);
     }
     return 0;
+}
+
+int share_confirmed(int fd)
+{
+    int32_t rank;
+    ssize_t got = recv(fd, &rank, sizeof rank, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    return got == (ssize_t)sizeof rank ? 1 : -ECONNRESET;
 }

@@ -19,17 +19,19 @@ enum { SHARE_NAME_MAX = 48 };
 ERROR_CHECKED int share_name(const char *key, char ret[SHARE_NAME_MAX], struct error *err);
 // A descriptor that listens, or -EADDRINUSE: somebody else does; else -errno.
 int share_listen(const char *name);
-// Connects, says which rank this is, and waits until end_ns for an answer of `size` bytes. -ECONNREFUSED, -ECONNRESET: nobody
+// Connects, says which rank this is, waits until end_ns for an answer of `size` bytes, and confirms that it came. -ECONNREFUSED, -ECONNRESET: nobody
 // listens any more; -EPERM: it is another user; -ETIMEDOUT; other -errno.
 int share_join(const char *name, int32_t rank, void *answer, size_t size, int64_t end_ns);
 
 // A process that wants to join.
 struct share_guest {
-    int fd; // for the answer
+    int fd; // for the answer, and its confirmation
     pid_t pid;
     int32_t rank;
 };
 // 1: one more, whose fd the caller closes; 0: nobody until end_ns. Of another user, without a word, or gone again: closed, and passed over.
 int share_accept(int listener, int64_t end_ns, struct share_guest *ret);
+// Has the answer come? 1: yes; 0: not yet; -ECONNRESET: never, the process has ended or given up.
+int share_confirmed(int fd);
 
 #endif

@@ -22,6 +22,7 @@
 #include "common/directory.h"
 #include "common/environment.h"
 #include "common/log.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "harness/contain/inject.h"
 #include "harness/contain/python_steps.h"
@@ -34,6 +35,8 @@ enum {
     WRAP_JOIN_TRIES = 3,
     WRAP_JOINS_NS = 50000000, // of a round: rings fill meanwhile
     WRAP_STEP_SLOTS = 1024,
+    WRAP_PROCESSES_MIN = 256, // what a recorder of one rank takes
+    WRAP_PROCESSES_MAX = 2048, // 12 MB of kernel memory
     WRAP_FD = 3,
     WRAP_NAMES_MAX = 100, // shards of one rank and restart in one directory
 };
@@ -42,6 +45,11 @@ enum {
 struct wrap_message {
     bool recorded, finds_steps, injects, has_steps;
     char text[1000]; // value of UPGATE_STEPS; or why nothing is recorded
+};
+
+struct wrap_guest {
+    struct share_guest guest;
+    bool joined; // or was refused
 };
 
 struct wrap {
@@ -54,6 +62,8 @@ struct wrap {
     int listener;     // where other ranks of the node join; -1: nobody does
     char *alone;      // why not, where it was asked for
     struct wrap_message message; // what they are told
+    struct wrap_guest *guests;   // who have not confirmed it yet
+    size_t guest_count;
     int64_t end_ns;   // until when the worker waits
 };
 
@@ -125,12 +135,31 @@ static void wrap_on_release(void *context, const struct recording_release *with)
     wrap_tell(context, &message);
 }
 
+// Who has given up before the answer came has a recorder of its own, or none.
+static void wrap_settle_guests(struct wrap *wrap, struct recorder *recorder, bool last)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < wrap->guest_count; i++) {
+        struct wrap_guest *one = &wrap->guests[i];
+        int confirmed = share_confirmed(one->guest.fd);
+        if (confirmed == 0 && !last) {
+            wrap->guests[kept++] = *one;
+            continue;
+        }
+        if (confirmed != 1 && one->joined)
+            recorder_leave(recorder, one->guest.rank);
+        close(one->guest.fd);
+    }
+    wrap->guest_count = kept;
+}
+
 // Other ranks of the node.
 static void wrap_on_round(void *context, struct recorder *recorder, bool last)
 {
     struct wrap *wrap = context;
     struct share_guest guest;
     int64_t end_ns = clock_monotonic_ns() + WRAP_JOINS_NS;
+    wrap_settle_guests(wrap, recorder, last);
     while (!last && share_accept(wrap->listener, end_ns, &guest) == 1) {
         struct wrap_message message = wrap->message;
         struct error err = {0};
@@ -143,12 +172,13 @@ static void wrap_on_round(void *context, struct recorder *recorder, bool last)
             snprintf(message.text, sizeof message.text, "%s", err.text);
         }
         send(guest.fd, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
-        close(guest.fd);
+        vector_push(wrap->guests, wrap->guest_count, (struct wrap_guest){guest, rc == 0});
     }
     if (!last)
         return;
     close(wrap->listener); // who waits there is told by it, and starts another one
     wrap->listener = -1;
+    free(wrap->guests);
 }
 
 // All that is the launcher's or the worker's is left behind: its session, signals, descriptors, the CPUs it is bound to. Where memory
@@ -198,6 +228,14 @@ static int wrap_write_clock(const struct wrap *wrap, struct error *err)
     return rc;
 }
 
+// Two for each rank of the job: more than one node of it may be this machine.
+static uint32_t wrap_processes_max(const struct launcher_rank *launcher)
+{
+    if (launcher->ranks <= WRAP_PROCESSES_MIN / 2)
+        return WRAP_PROCESSES_MIN;
+    return launcher->ranks < WRAP_PROCESSES_MAX / 2 ? 2 * (uint32_t)launcher->ranks : WRAP_PROCESSES_MAX;
+}
+
 static void wrap_record(struct wrap *wrap, pid_t worker)
 {
     struct error err = {0};
@@ -216,6 +254,7 @@ static void wrap_record(struct wrap *wrap, pid_t worker)
     recording.release = wrap_on_release;
     recording.on_round = wrap->listener >= 0 ? wrap_on_round : NULL;
     recording.step_slots = wrap->listener >= 0 ? WRAP_STEP_SLOTS : 0;
+    recording.processes_max = wrap->listener >= 0 ? wrap_processes_max(&wrap->opts->identity.launcher) : 0;
     recording.context = wrap;
     recording.rank = wrap->rank_json;
     recording.progress = false;

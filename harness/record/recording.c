@@ -310,6 +310,7 @@ static int recording_attach(struct recording *recording, struct error *err)
                                      .sample_hz = opts->sample_hz,
                                      .no_python = opts->no_python,
                                      .no_children = opts->no_children,
+                                     .processes_max = opts->processes_max,
                                      .gpu_kinds = opts->gpu_kinds,
                                      .gpu_library = recording->inject.library,
                                      .host_optional = recording->injects && (opts->gpu_named || inject_has_gpu()),

@@ -36,6 +36,7 @@ struct recording_opts {
     void (*on_round)(void *context, struct recorder *recorder, bool last);
     void *context;
     uint32_t step_slots;    // processes that may make step calls; 0: 64
+    uint32_t processes_max; // as recorder_opts
     const char *rank;       // JSON object: who it is, for recording.target; or NULL
     int64_t duration_ns;    // 0: until the target ends or a signal comes
     int64_t threshold_ns;   // 0: the recorder's

@@ -71,8 +71,8 @@ struct python_reader {
     bool moved;          // a thread ran since the last look
     struct budget opening, walking;
     int64_t next_look_ns, look_begin_ns;
-    struct python *pythons[PYTHON_TARGETS_MAX];
-    uint32_t count;
+    struct python **pythons;
+    uint32_t count, targets_max;
     struct python_walk walks[PYTHON_WALKS_MAX];
     size_t walk_count;
     struct pystack_frame frames[PYSTACK_FRAMES_MAX];
@@ -81,9 +81,12 @@ struct python_reader {
     char refused[300];
 };
 
-struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns, bool prompt)
+struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns, uint32_t targets_max,
+                                 bool prompt)
 {
     struct python_reader *reader = xcalloc(1, sizeof *reader);
+    reader->targets_max = targets_max;
+    reader->pythons = xcalloc(targets_max, sizeof(struct python *));
     reader->tasks = tasks;
     reader->stacks = stacks;
     reader->threshold_ns = threshold_ns;
@@ -117,6 +120,8 @@ void python_free(struct python_reader *reader)
         python_close(reader, reader->pythons[0]);
     if (reader)
         python_frames_free(reader->frames_taken);
+    if (reader)
+        free(reader->pythons);
     free(reader);
 }
 
@@ -159,7 +164,7 @@ static void python_open(void *context, struct task_process *process)
 {
     struct python_reader *reader = context;
     int64_t now_ns = reader->look_begin_ns;
-    if (process->python || process->python_next_ns > now_ns || reader->count == PYTHON_TARGETS_MAX ||
+    if (process->python || process->python_next_ns > now_ns || reader->count == reader->targets_max ||
         !budget_affords(&reader->opening))
         return;
     struct error err = {0};

@@ -17,12 +17,12 @@
 
 enum {
     PYTHON_LOOK_NS = 5000000,  // the length of a GIL slice: each slice is looked at about once
-    PYTHON_TARGETS_MAX = 64,   // interpreters followed at one time
 };
 
 struct python_reader;
 
-struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns, bool prompt);
+struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns, uint32_t targets_max,
+                                 bool prompt); // targets_max: interpreters followed at one time
 void python_free(struct python_reader *reader); // NULL ok
 void python_attach(struct python_reader *reader, struct capture *capture); // before the first search
 void python_forget(struct python_reader *reader, uint32_t tgid); // it is another program now

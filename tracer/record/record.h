@@ -24,6 +24,7 @@ struct recorder_opts {
     int64_t threshold_ns;    // 0 = 1 ms
     uint32_t sample_hz;      // 0 = 199 (never a divisor of the timer tick); UINT32_MAX: no samples
     bool faults;             // page faults are sampled: who touched memory first
+    uint32_t processes_max;  // processes that user stacks are walked and named in at one time; interpreters: a quarter of it; 0 = 256
     bool no_python;
     bool no_children;
     bool prompt; // Python stacks of samples are read at once, and may cost more: a traced launch
@@ -53,6 +54,8 @@ void recorder_free(struct recorder *recorder); // NULL ok; detaches; before stor
 // One more process becomes a target, with its children: rank `rank` of the job that opts.rank is one of. recording.target says so
 // in "joined". -EEXIST: such a rank has joined already; -ESRCH: the process has ended. Before recorder_stop.
 ERROR_CHECKED int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct error *err);
+// That rank is another recorder's, or nobody's: "joined" says no more that it is here. What was recorded of it stays.
+void recorder_leave(struct recorder *recorder, int32_t rank);
 
 // A step of the target, for table recorded_step; before recorder_stop.
 void recorder_step(struct recorder *recorder, int64_t rank, int64_t idx, int64_t begin_ns, int64_t dur_ns);

@@ -23,6 +23,8 @@
 
 enum {
     RECORDER_THRESHOLD_NS = 1000000,
+    RECORDER_PROCESSES = 256,       // 64 ranks with two workers each, and what disturbs them
+    RECORDER_PYTHON_PART = 4,       // of these are interpreters that are followed
     RECORDER_SAMPLE_HZ = 199,       // no divisor of the timer tick, so that it does not walk in step with it
     RECORDER_ROUND_MS = 20,         // 4 MiB of ring hold 50 ms of the worst flood
     RECORDER_BUSY_RECORDS = 2000,   // a round with more is followed by the next at once
@@ -152,6 +154,11 @@ static bool recorder_goes_on(struct recorder *recorder, const struct recorder_op
     return gpu_side_search(recorder->gpu, clock_monotonic_ns()) || opts->host_optional;
 }
 
+static uint32_t recorder_processes_max(const struct recorder_opts *opts)
+{
+    return opts->processes_max ? opts->processes_max : RECORDER_PROCESSES;
+}
+
 static int recorder_attach(struct recorder *recorder, const struct recorder_opts *opts, uint32_t sample_hz,
                            struct error *err)
 {
@@ -162,6 +169,7 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
                                    .threshold_ns = recorder->threshold_ns,
                                    .sample_hz = sample_hz,
                                    .faults = opts->faults,
+                                   .processes_max = recorder_processes_max(opts),
                                    .on_mapping = recorder_on_mapping,
                                    .prompt = opts->prompt};
     uint64_t seen, lost;
@@ -179,7 +187,7 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
     if (recorder->python)
         python_attach(recorder->python, recorder->capture);
     if (recorder->capture)
-        recorder->unwinder = unwinder_new(recorder->capture, recorder->symbols, opts->prompt);
+        recorder->unwinder = unwinder_new(recorder->capture, recorder->symbols, recorder_processes_max(opts), opts->prompt);
     char *missing = recorder_missing_json(recorder);
     recorder->begin_ns = clock_monotonic_ns(); // attaching took 0.3 s, or seconds on a busy machine
     rc = store_exec(recorder->store, err, "UPDATE recording SET begin_ns = ?, missing = ? WHERE id = ?", "isi",
@@ -255,7 +263,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
     if (rc == 0 && opts->scratch)
         rc = recorder_make_scratch(recorder, err);
     if (rc == 0)
-        rc = symbols_new(&(struct symbols_opts){0}, &recorder->symbols, err);
+        rc = symbols_new(&(struct symbols_opts){.processes_max = recorder_processes_max(opts)}, &recorder->symbols, err);
     if (rc == 0)
         rc = recorder_insert(recorder, opts, sample_hz, err);
     if (rc == 0) {
@@ -265,7 +273,8 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
         recorder->counters = counters_new(recorder->writer, recorder->recording_id,
                                           opts->pid_count ? opts->pids[0] : 0, opts->cgroup);
         if (!opts->no_python)
-            recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns, opts->prompt);
+            recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns,
+                                          recorder_processes_max(opts) / RECORDER_PYTHON_PART, opts->prompt);
         rc = recorder_start_gpu(recorder, opts, err);
     }
     if (rc == 0)
@@ -364,12 +373,19 @@ static int recorder_write_joined(struct recorder *recorder, struct error *err)
     return rc;
 }
 
+// Its place in `joined`, or how many there are.
+static size_t recorder_find_joined(const struct recorder *recorder, int32_t rank)
+{
+    size_t i = 0;
+    while (i < json_array_size(recorder->joined) && json_integer_value(json_object_get(json_array_get(recorder->joined, i), "rank")) != rank)
+        i++;
+    return i;
+}
+
 int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct error *err)
 {
     int64_t begin_ns = clock_monotonic_ns();
-    const json_t *one;
-    size_t i;
-    json_array_foreach(recorder->joined, i, one) if (json_integer_value(json_object_get(one, "rank")) == rank)
+    if (recorder_find_joined(recorder, rank) < json_array_size(recorder->joined))
         return error_set(err, -EEXIST, "rank %d has joined already", (int)rank);
     int rc = writer_begin(recorder->writer);
     if (rc)
@@ -387,6 +403,17 @@ int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct err
     if (rc)
         writer_fail(recorder->writer);
     return rc;
+}
+
+void recorder_leave(struct recorder *recorder, int32_t rank)
+{
+    struct error err = {0};
+    size_t i = recorder_find_joined(recorder, rank);
+    if (i == json_array_size(recorder->joined) || writer_begin(recorder->writer))
+        return;
+    json_array_remove(recorder->joined, i);
+    if (recorder_write_joined(recorder, &err))
+        writer_fail(recorder->writer);
 }
 
 // For who reads meanwhile: the waits that go on take the place of those of a second ago (last: they go). Of thousands of threads less

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/budget.h"
+#include "common/containers/map.h"
 #include "common/containers/search.h"
 #include "common/strings.h"
 #include "tracer/unwind/unwind_table.h"
@@ -30,6 +31,7 @@ struct unwinder_table {
 };
 
 struct unwinder_process {
+    uint32_t tgid;
     uint64_t start_ns, used;
     uint32_t generation, epoch;
     bool changed;
@@ -42,21 +44,25 @@ struct unwinder {
     struct unwind_rules rules;
     uint32_t rules_loaded;
     struct unwinder_table tables[UNWINDER_TABLES_MAX];
+    struct map by_code; // tables
     bool taken[UG_UNWIND_SLABS];
-    uint32_t tgids[UG_UNWIND_PROCESSES]; // 0: free
-    struct unwinder_process *processes[UG_UNWIND_PROCESSES];
+    uint32_t processes_max;
+    struct unwinder_process **processes; // NULL: free
+    struct map by_tgid;                  // processes
     uint64_t used;
     struct budget budget;
     struct unwinder_counts counts;
 };
 
-struct unwinder *unwinder_new(struct capture *capture, struct symbols *symbols, bool prompt)
+struct unwinder *unwinder_new(struct capture *capture, struct symbols *symbols, uint32_t processes_max, bool prompt)
 {
     if (!capture_unwinds(capture))
         return NULL;
     struct unwinder *unwinder = xcalloc(1, sizeof *unwinder);
     unwinder->capture = capture;
     unwinder->symbols = symbols;
+    unwinder->processes_max = processes_max;
+    unwinder->processes = xcalloc(processes_max, sizeof(struct unwinder_process *));
     unwinder->budget = (struct budget){.divisor = prompt ? UNWINDER_PROMPT_DIVISOR : UNWINDER_SHARE_DIVISOR,
                                        .burst_ns = UNWINDER_BURST_NS};
     unwind_rules_init(&unwinder->rules);
@@ -67,59 +73,63 @@ void unwinder_free(struct unwinder *unwinder)
 {
     if (!unwinder)
         return;
-    for (size_t i = 0; i < UG_UNWIND_PROCESSES; i++)
+    for (size_t i = 0; i < unwinder->processes_max; i++)
         free(unwinder->processes[i]);
+    free(unwinder->processes);
+    map_free(&unwinder->by_tgid);
+    map_free(&unwinder->by_code);
     unwind_rules_free(&unwinder->rules);
     free(unwinder);
 }
 
 // --- processes ------------------------------------------------------------------------------------
 
-static int unwinder_find(const struct unwinder *unwinder, uint32_t tgid)
+static struct unwinder_process *unwinder_find(const struct unwinder *unwinder, uint32_t tgid)
 {
-    for (int i = 0; i < UG_UNWIND_PROCESSES; i++)
-        if (unwinder->tgids[i] == tgid)
-            return i;
-    return -1;
+    uint32_t i = map_get(&unwinder->by_tgid, tgid);
+    return i == MAP_NONE ? NULL : unwinder->processes[i];
 }
 
-static void unwinder_drop(struct unwinder *unwinder, int i)
+static void unwinder_drop(struct unwinder *unwinder, struct unwinder_process *process)
 {
-    capture_unwind_process(unwinder->capture, (pid_t)unwinder->tgids[i], NULL);
-    free(unwinder->processes[i]);
+    uint32_t i = map_get(&unwinder->by_tgid, process->tgid);
+    capture_unwind_process(unwinder->capture, (pid_t)process->tgid, NULL);
+    map_remove(&unwinder->by_tgid, process->tgid, i);
+    free(process);
     unwinder->processes[i] = NULL;
-    unwinder->tgids[i] = 0;
 }
 
 void unwinder_forget(struct unwinder *unwinder, uint32_t tgid)
 {
-    int i = unwinder ? unwinder_find(unwinder, tgid) : -1;
-    if (i >= 0)
-        unwinder_drop(unwinder, i);
+    struct unwinder_process *process = unwinder ? unwinder_find(unwinder, tgid) : NULL;
+    if (process)
+        unwinder_drop(unwinder, process);
 }
 
-static struct unwinder_process *unwinder_add(struct unwinder *unwinder, const struct task_process *process, uint32_t epoch)
+static struct unwinder_process *unwinder_add(struct unwinder *unwinder, const struct task_process *task, uint32_t epoch)
 {
-    int i = unwinder_find(unwinder, 0);
-    if (i < 0) {
-        i = 0;
-        for (int j = 1; j < UG_UNWIND_PROCESSES; j++)
-            if (unwinder->processes[j]->used < unwinder->processes[i]->used)
-                i = j;
-        unwinder_drop(unwinder, i);
+    uint32_t i = 0, oldest = 0;
+    for (; i < unwinder->processes_max && unwinder->processes[i]; i++)
+        if (unwinder->processes[i]->used < unwinder->processes[oldest]->used)
+            oldest = i;
+    if (i == unwinder->processes_max) {
+        i = oldest;
+        unwinder_drop(unwinder, unwinder->processes[i]);
     }
-    unwinder->tgids[i] = process->tgid;
-    unwinder->processes[i] = xcalloc(1, sizeof *unwinder->processes[i]);
-    unwinder->processes[i]->start_ns = process->start_ns;
-    unwinder->processes[i]->generation = process->generation;
-    unwinder->processes[i]->epoch = epoch;
-    return unwinder->processes[i];
+    struct unwinder_process *process = xcalloc(1, sizeof *process);
+    process->tgid = task->tgid;
+    process->start_ns = task->start_ns;
+    process->generation = task->generation;
+    process->epoch = epoch;
+    unwinder->processes[i] = process;
+    map_add(&unwinder->by_tgid, process->tgid, i);
+    return process;
 }
 
-static void unwinder_tell(struct unwinder *unwinder, int i)
+static void unwinder_tell(struct unwinder *unwinder, struct unwinder_process *process)
 {
-    unwinder->processes[i]->changed = false;
-    capture_unwind_process(unwinder->capture, (pid_t)unwinder->tgids[i], &unwinder->processes[i]->map);
+    process->changed = false;
+    capture_unwind_process(unwinder->capture, (pid_t)process->tgid, &process->map);
 }
 
 // The first span that ends behind the address.
@@ -154,10 +164,15 @@ static void process_add(struct unwinder_process *process, const struct ug_unwind
 
 // --- tables ---------------------------------------------------------------------------------------
 
+static uint64_t table_key(uint64_t file, uint32_t part)
+{
+    return hash_mix(file, part);
+}
+
 static void unwinder_evict(struct unwinder *unwinder, struct unwinder_table *table)
 {
-    for (int i = 0; i < UG_UNWIND_PROCESSES; i++) {
-        struct ug_unwind_process *map = unwinder->tgids[i] ? &unwinder->processes[i]->map : NULL;
+    for (uint32_t i = 0; i < unwinder->processes_max; i++) {
+        struct ug_unwind_process *map = unwinder->processes[i] ? &unwinder->processes[i]->map : NULL;
         uint32_t kept = 0;
         for (uint32_t j = 0; map && j < map->count; j++)
             if (!table->slabs || map->spans[j].table != table->slab)
@@ -166,8 +181,9 @@ static void unwinder_evict(struct unwinder *unwinder, struct unwinder_table *tab
             continue;
         map->count = kept;
         map->full = 0;
-        unwinder_tell(unwinder, i); // before its slabs are another's
+        unwinder_tell(unwinder, unwinder->processes[i]); // before its slabs are another's
     }
+    map_remove(&unwinder->by_code, table_key(table->file, table->part), (uint32_t)(table - unwinder->tables));
     memset(&unwinder->taken[table->slab], 0, table->slabs);
     *table = (struct unwinder_table){0};
     unwinder->counts.evicted++;
@@ -249,8 +265,9 @@ static const struct unwinder_table *unwinder_table(struct unwinder *unwinder, co
                                                    uint32_t part, uint64_t begin)
 {
     struct unwinder_table *table = NULL;
-    uint64_t file = code->file << 4 | code->segment;
-    for (size_t i = 0; i < UNWINDER_TABLES_MAX && !table; i++)
+    uint64_t file = code->file << 4 | code->segment, key = table_key(file, part);
+    size_t at;
+    for (uint32_t i = map_first(&unwinder->by_code, key, &at); i != MAP_NONE && !table; i = map_next(&unwinder->by_code, key, &at))
         if (unwinder->tables[i].file == file && unwinder->tables[i].part == part)
             table = &unwinder->tables[i];
     if (!table) {
@@ -258,6 +275,7 @@ static const struct unwinder_table *unwinder_table(struct unwinder *unwinder, co
         *table = (struct unwinder_table){.part = part};
         unwinder_build(unwinder, code, begin, table);
         table->file = file; // now, so that room for it is not made by it
+        map_add(&unwinder->by_code, key, (uint32_t)(table - unwinder->tables));
     }
     table->used = ++unwinder->used;
     return table;
@@ -327,15 +345,14 @@ size_t unwinder_saw(struct unwinder *unwinder, const struct task_process *proces
 {
     if (!unwinder || !count)
         return count;
-    int i = unwinder_find(unwinder, process->tgid);
-    if (i < 0 && !missed)
+    struct unwinder_process *mine = unwinder_find(unwinder, process->tgid);
+    if (!mine && !missed)
         return count;
     uint64_t start = process->start_ns / UNWINDER_TICK_NS;
     uint32_t epoch = symbols_process_epoch(unwinder->symbols, (pid_t)process->tgid, start, at_ns);
-    if (i >= 0 && (unwinder->processes[i]->generation != process->generation ||
-                   unwinder->processes[i]->start_ns != process->start_ns || epoch > unwinder->processes[i]->epoch)) {
-        unwinder_drop(unwinder, i);
-        i = -1;
+    if (mine && (mine->generation != process->generation || mine->start_ns != process->start_ns || epoch > mine->epoch)) {
+        unwinder_drop(unwinder, mine);
+        mine = NULL;
     }
     if (!missed)
         return count;
@@ -344,10 +361,11 @@ size_t unwinder_saw(struct unwinder *unwinder, const struct task_process *proces
         return count;
     }
     budget_begin(&unwinder->budget);
-    struct unwinder_process *mine = i >= 0 ? unwinder->processes[i] : unwinder_add(unwinder, process, epoch);
+    if (!mine)
+        mine = unwinder_add(unwinder, process, epoch);
     count = unwinder_missed(unwinder, process, mine, at_ns, addresses, count);
     if (mine->changed)
-        unwinder_tell(unwinder, unwinder_find(unwinder, process->tgid));
+        unwinder_tell(unwinder, mine);
     budget_end(&unwinder->budget);
     return count;
 }

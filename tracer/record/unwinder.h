@@ -12,7 +12,7 @@
 struct unwinder;
 
 // prompt: a traced launch, which may cost more. NULL where the machine has no use for it.
-struct unwinder *unwinder_new(struct capture *capture, struct symbols *symbols, bool prompt);
+struct unwinder *unwinder_new(struct capture *capture, struct symbols *symbols, uint32_t processes_max, bool prompt);
 void unwinder_free(struct unwinder *unwinder); // NULL ok; all of these
 
 // A user stack as the programs took it; `missed`: it led into code without a table. Returns how many of its addresses are to be

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache of processes. /proc/PID/stat is read before an answer at most every recheck_ns: it
-// tells a reused pid (start) and an exec (code and stack addresses). Slots are searched one by one, as
-// far as any was ever taken.
+// tells a reused pid (start) and an exec (code and stack addresses).
 #include "tracer/symbols/processes.h"
 
 #include <errno.h>
@@ -71,19 +70,25 @@ static void processes_forget(struct processes *processes, struct symbol_process 
     processes_forget_perf_map(processes, process);
 }
 
+// And who it was: the slot is free.
+static void processes_drop(struct processes *processes, struct symbol_process *process)
+{
+    processes_forget(processes, process);
+    map_remove(&processes->by_tgid, (uint64_t)process->tgid, (uint32_t)(process - processes->slots));
+    process->tgid = 0;
+}
+
 static struct symbol_process *processes_free_slot(struct processes *processes)
 {
     struct symbol_process *oldest = &processes->slots[0];
     for (uint32_t i = 0; i < processes->processes_max; i++) {
         struct symbol_process *one = &processes->slots[i];
-        if (!one->tgid) {
-            processes->reached = i < processes->reached ? processes->reached : i + 1;
+        if (!one->tgid)
             return one;
-        }
         if (one->used < oldest->used)
             oldest = one;
     }
-    processes_forget(processes, oldest);
+    processes_drop(processes, oldest);
     processes->stats->processes_evicted++;
     return oldest;
 }
@@ -96,10 +101,11 @@ struct symbol_process *processes_known(struct processes *processes, pid_t tgid, 
     if (found->tgid == tgid && (start ? found->start == start : !found->ended))
         return found;
     found = NULL;
-    for (uint32_t i = 0; i < processes->reached; i++) { // for each record and each mapping of the machine
+    size_t at;
+    uint32_t i = map_first(&processes->by_tgid, (uint64_t)tgid, &at);
+    for (; i != MAP_NONE; i = map_next(&processes->by_tgid, (uint64_t)tgid, &at)) {
         struct symbol_process *one = &processes->slots[i];
-        if (one->tgid == tgid && (!start || one->start == start) &&
-            (!found || one->start > found->start))
+        if ((!start || one->start == start) && (!found || one->start > found->start))
             found = one;
     }
     return found;
@@ -118,6 +124,7 @@ static struct symbol_process *processes_add(struct processes *processes, pid_t t
                                        .budget = budget,
                                        .events = budget,
                                        .used = ++processes->used};
+    map_add(&processes->by_tgid, (uint64_t)tgid, (uint32_t)(process - processes->slots));
     processes_replay(processes, process);
     return process;
 }
@@ -181,8 +188,7 @@ int processes_know(struct processes *processes, pid_t tgid, uint64_t start, pid_
     if (from && from != process && from->tgid == parent && !process->parent)
         processes_inherit(processes, process, from, born_ns);
     if (process->ended && !process->table.count && !process->table.past_count) { // nothing is known of it
-        processes_forget(processes, process);
-        process->tgid = 0;
+        processes_drop(processes, process);
         return -ESRCH;
     }
     *ret = process;
@@ -202,7 +208,7 @@ static uint64_t processes_make_room(struct processes *processes, const struct sy
     uint64_t all_max = processes->files->bytes_max, bytes = perf_map_bytes(process->perf_map);
     while (processes->perf_bytes + growth > all_max / 2) {
         struct symbol_process *oldest = NULL;
-        for (uint32_t i = 0; i < processes->reached; i++) {
+        for (uint32_t i = 0; i < processes->processes_max; i++) {
             struct symbol_process *one = &processes->slots[i];
             if (one->tgid && one->perf_map && one != process && (!oldest || one->used < oldest->used))
                 oldest = one;
@@ -256,8 +262,7 @@ void processes_shrink_maps(struct processes *processes, const struct symbol_proc
         }
         if (!oldest)
             return;
-        processes_forget(processes, oldest);
-        oldest->tgid = 0;
+        processes_drop(processes, oldest);
         processes->stats->processes_evicted++;
     }
 }
@@ -269,5 +274,6 @@ void processes_free(struct processes *processes)
             processes_forget(processes, &processes->slots[i]);
     free(processes->slots);
     processes->slots = NULL;
+    map_free(&processes->by_tgid);
     held_events_free(&processes->held);
 }

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "common/budget.h"
+#include "common/containers/map.h"
 #include "tracer/symbols/held_events.h"
 #include "tracer/symbols/mapping_table.h"
 #include "tracer/symbols/perf_map.h"
@@ -35,8 +36,8 @@ struct symbol_process {
 struct processes {
     struct symbol_process *slots;
     uint32_t processes_max;
-    uint32_t reached; // no slot from here on was ever taken
-    uint32_t last;    // the slot of the last answer
+    struct map by_tgid; // slots
+    uint32_t last;      // the slot of the last answer
     const char *proc;
     uint64_t recheck_ns, used;
     bool follows;       // events tell what is mapped
