@@ -191,7 +191,7 @@ static void query_put(struct query *query, const struct scan_shard *shard, size_
     for (size_t i = 0; i < batch->count && !query->rc; i += (size_t)query->columns) {
         int at = 1;
         sqlite3_bind_int64(query->insert, at++, (int64_t)index << QUERY_SHARD_BITS | (first + (int64_t)i / query->columns));
-        if (query->own[0] && shard->outer_ranks)
+        if (query->own[0] && scan_has_several(shard))
             sqlite3_bind_null(query->insert, at++); // its rows are those of all
         else if (query->own[0])
             sqlite3_bind_int(query->insert, at++, shard->who.launcher.rank);
@@ -290,9 +290,8 @@ static void query_visit(void *arg, struct scan_shard *shard, size_t index, struc
     sqlite3_stmt *map = NULL;
     struct query_batch *batch = NULL;
     int64_t rows = 0, put = 0, until_ns = clock_monotonic_ns() + QUERY_LIVE_S * 1000000000LL;
-    if (shard->part || scan_is_shared(shard)) { // its rows do not say whose they are
-        shard->why = xasprintf("'%s' has several ranks in one: %s", shard->path,
-                               shard->part ? "ask the shards that it was made of" : "merge what --shared recorded, and ask that");
+    if (shard->part) { // its rows do not say whose they are
+        shard->why = xasprintf("'%s' has several ranks in one: ask the shards that it was made of", shard->path);
         return;
     }
     int rc = query_goes_on(query) ? store_use_own_views(store, &err) : -ECANCELED, step = SQLITE_DONE;

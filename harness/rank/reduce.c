@@ -86,7 +86,7 @@ static void reduce_shard(void *arg, size_t index)
     struct reduce_work *work = arg;
     struct reduced reduced = {0};
     const struct scan_shard *shard = work->shards->chosen[index];
-    int32_t *several = shard->outer_ranks ? xcalloc(shard->held_count + 1, sizeof *several) : NULL;
+    int32_t *several = scan_has_several(shard) ? xcalloc(shard->held_count + 1, sizeof *several) : NULL;
     for (size_t i = 0; i < shard->held_count && several; i++)
         several[i] = shard->held[i].rank;
     const struct reduced_source source = {.run = shard->who.run,
@@ -103,9 +103,8 @@ static void reduce_shard(void *arg, size_t index)
                                           .ended = shard->ended};
     struct error err = {0};
     struct store *store = NULL;
-    if (shard->part || scan_is_shared(shard)) { // its rows do not say whose they are, and several is NULL
-        work->why[index] = xasprintf("'%s' has several ranks in one: %s", shard->path,
-                                     shard->part ? "reduce the shards that it was made of" : "what --shared recorded is merged, not reduced");
+    if (shard->part) { // its rows do not say whose they are, and several is NULL
+        work->why[index] = xasprintf("'%s' has several ranks in one: reduce the shards that it was made of", shard->path);
         return;
     }
     int rc = work->opts->dry_run ? 0 : scan_open(shard, &store, &err);

@@ -46,10 +46,16 @@ struct scan_shard {
     size_t node;                 // of those that choose_shards chose: 0, 1, … as their nodes follow each other
 };
 
-// Of ranks that share their recorder (upgate rank --shared): whose its rows are is not told.
+// Of ranks that share their recorder (upgate rank --shared).
 static inline bool scan_is_shared(const struct scan_shard *shard)
 {
     return !shard->part && !shard->outer_ranks && shard->held_count > 1;
+}
+
+// Or that their launcher has in common: whose its rows are is told by the processes that they are of.
+static inline bool scan_has_several(const struct scan_shard *shard)
+{
+    return shard->outer_ranks || scan_is_shared(shard);
 }
 
 struct scan {

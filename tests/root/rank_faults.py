@@ -847,8 +847,11 @@ def case_shared(folder):
     assert code == 0 and document["ranks"] == 4 and document["missing"] == [], (code, document, stderr)
     merged = {one["pid"]: one["rank"] for one in target_of(store)["ranks"]}
     assert all(merged.get(one.pid) == i for i, one in enumerate(workers)), merged
-    code, document, stderr = rig.query(os.path.join(folder, "job"), "--map", "SELECT 1 AS n")
-    assert code and "several ranks in one" in stderr, (code, document, stderr)
+    code, document, stderr = rig.reduced(os.path.join(folder, "job"))
+    assert code == 0 and document["ranks"] == 4 and document["missing"] == [], (code, document, stderr)
+    code, document, stderr = rig.query(os.path.join(folder, "job"), "--map", "SELECT tgid FROM process WHERE kind = 'target'")
+    assert code == 0 and {one.pid for one in workers} <= {row["tgid"] for row in document["rows"]}, (code, document, stderr)
+    assert {row["rank"] for row in document["rows"]} == {None}, document
 
 
 def case_shared_recorder_killed(folder):
@@ -902,6 +905,28 @@ def case_shared_name_is_taken(folder):
         taker.communicate()
     rig.await_end(folder)
     assert target_of(os.path.join(folder, "job", "0-1.db"))["rank"]["alone"] == "the node's recorder is another user's"
+
+
+def case_shared_gives_up(folder):
+    """A rank that ends, or has waited for too long, as the recorder takes it: it is not there, and comes again."""
+    path, before = os.path.join(folder, "job", "0-0.db"), names_of_meetings()
+    first = shared(folder, 0, 2, 100)
+    rig.await_shard(path)
+    name, = names_of_meetings() - before
+    subprocess.run([sys.executable, "-c", "import socket, struct, sys\nat = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                    "at.connect('\\0' + sys.argv[1])\nat.send(struct.pack('i', 1))\nassert at.recv(4096)", name], check=True, timeout=60)
+    deadline = time.monotonic() + 60
+    while target_of(path).get("joined") != []:
+        assert time.monotonic() < deadline, target_of(path)
+        time.sleep(0.1)
+    second = shared(folder, 1, 2, 15)
+    for one in (second, first):
+        assert one.communicate(timeout=60) == ("", "") and one.returncode == 0
+    rig.await_end(folder)
+    assert rig.shards(folder) == ["job/0-0.db"], rig.shards(folder)
+    assert [(one["rank"], one["pid"]) for one in target_of(path)["joined"]] == [(1, second.pid)], target_of(path)
+    code, document, stderr = rig.merge(folder, os.path.join(folder, "run.db"))
+    assert code == 0 and document["ranks"] == 2 and document["missing"] == [], (code, document, stderr)
 
 
 def main():
