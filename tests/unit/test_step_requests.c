@@ -100,9 +100,13 @@ static void serve_behind(void *arg)
     ug_request_done(2, 200, false);
     pthread_join(thread, NULL);
     s->putting = 9;
-    for (int i = 0; i < 100; i++)
+    int64_t begin_ns = clock_monotonic_ns();
+    ug_request_done(3, 200, false);
+    int64_t first_ns = clock_monotonic_ns() - begin_ns;
+    for (int i = 0; i < 99; i++)
         ug_request_done(3, 200, false);
-    if (s->putting != 11)
+    int64_t more_ns = clock_monotonic_ns() - begin_ns - first_ns;
+    if (s->putting != 11 || more_ns > 50 * first_ns) // who comes behind the first one does not wait to the end, too
         abort();
     s->putting = ug_impl_put_token(); // a signal handler, in the middle of a record
     ug_request_done(4, 200, false);
@@ -114,10 +118,8 @@ TEST(who_lost_its_cpu_is_waited_for)
 {
     struct rig rig = rig_make(&(struct reader_opts){.open = true, .ring_records = 64});
     struct reader_counters counters;
-    int64_t begin_ns = clock_monotonic_ns();
 
     CHECK_INT(rig_join(rig_fork(serve_behind, NULL)), 0);
-    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(15000000000)); // 100 that wait to the end take 20 s and more
     CHECK_INT(reader_counters(rig.reader, 0, &counters), 0);
     CHECK_INT(counters.records_dropped, 101);
     rig_drain(&rig, 0);
