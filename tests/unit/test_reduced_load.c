@@ -373,6 +373,34 @@ TEST(several_ranks_in_one_are_the_bytes_of_each_alone)
     reduced_free(&sum);
 }
 
+// Of a shard of many ranks no gist stays open from one table to the next; of these two, that is, as nothing is there of the others.
+TEST(many_ranks_in_one_are_the_bytes_of_each_alone)
+{
+    enum { MANY = 100 };
+    static struct story story;
+    int32_t ranks[MANY] = {3, 5};
+    struct reduced two, many;
+    struct error err = {0};
+    for (int i = 2; i < MANY; i++)
+        ranks[i] = 6 + i;
+    several_open(&story);
+    struct reduced_source several = source_of(3, true);
+    CHECK_INT(reduced_load(story.store, &several, WINDOW, &two, &err), 0);
+    several.several = ranks;
+    several.several_count = MANY;
+    CHECK_INT(reduced_load(story.store, &several, WINDOW, &many, &err), 0);
+    story_close(&story);
+    CHECK_INT(many.member_count, MANY);
+    CHECK_INT(many.gist_count, two.gist_count);
+    for (size_t i = 0; i < two.gist_count && i < many.gist_count; i++) {
+        const struct reduced_gist *a = &two.gists[i], *b = &many.gists[i];
+        CHECK(a->rank == b->rank && a->window == b->window && a->size == b->size &&
+              memcmp(two.gist_bytes.text + a->at, many.gist_bytes.text + b->at, a->size) == 0);
+    }
+    reduced_free(&two);
+    reduced_free(&many);
+}
+
 TEST(what_the_recorder_of_several_ranks_lost_counts_once)
 {
     static struct story story;

@@ -17,6 +17,7 @@
 
 enum {
     LOAD_PHASES_DEEP = 8, // as the step protocol nests them
+    LOAD_RANKS_OPEN_MAX = 64, // of a shard of more ranks gists are encoded once for each table: 37 MB
     LOAD_OPEN_MAX = 64,   // gists of 9 KB: of 200 steps all windows, which then are encoded once, not once for each table
     LOAD_WHAT_BITS = 8    // of a row of gpu_work: which spread, and above that which rank
 };
@@ -51,7 +52,7 @@ struct load { // a rank
     size_t part_count;
     int64_t end;             // of the last step
     size_t open[LOAD_OPEN_MAX]; // the part whose gist is open there, which is its number modulo LOAD_OPEN_MAX; SIZE_MAX: none
-    struct gist gists[LOAD_OPEN_MAX];
+    struct gist *gists; // LOAD_OPEN_MAX; NULL: none is open
 };
 
 // --- windows --------------------------------------------------------------------------------------
@@ -69,8 +70,19 @@ static void load_close(struct load *load, size_t place)
     load->open[place] = SIZE_MAX;
 }
 
+// None is open any more: 580 KB for each rank that has some.
+static void load_rest(struct load *load)
+{
+    for (size_t place = 0; place < LOAD_OPEN_MAX && load->gists; place++)
+        load_close(load, place);
+    free(load->gists);
+    load->gists = NULL;
+}
+
 static struct gist *load_open(struct load *load, size_t index)
 {
+    if (!load->gists)
+        load->gists = xcalloc(LOAD_OPEN_MAX, sizeof *load->gists);
     size_t place = index % LOAD_OPEN_MAX;
     struct gist *gist = &load->gists[place];
     if (load->open[place] == index)
@@ -134,8 +146,7 @@ static void load_put_gists(struct load *load, struct reduced *ret)
 {
     struct gist one, sum;
     uint8_t bytes[GIST_BYTES_MAX];
-    for (size_t place = 0; place < LOAD_OPEN_MAX; place++)
-        load_close(load, place);
+    load_rest(load);
     if (load->part_count)
         qsort(load->parts, load->part_count, sizeof *load->parts, load_by_window);
     for (size_t first = 0, end; first < load->part_count; first = end) {
@@ -255,6 +266,7 @@ struct load_phase {
 static int load_phases(const struct load_job *job, struct error *err)
 {
     struct load_phase deep[LOAD_PHASES_DEEP] = {{{0}, 0}};
+    struct load *before = NULL;
     size_t depth = 0;
     int64_t process = -1, thread = -1;
     sqlite3_stmt *stmt = store_query(job->store, err,
@@ -283,6 +295,9 @@ static int load_phases(const struct load_job *job, struct error *err)
             continue;
         depth--;
         struct load *load = depth < LOAD_PHASES_DEEP ? load_of(job, process) : NULL;
+        if (load && before && load != before && job->count > LOAD_RANKS_OPEN_MAX)
+            load_rest(before); // of that one are no more, but for its other processes
+        before = load ? load : before;
         struct gist *gist = load ? load_at(load, deep[depth].begin) : NULL;
         if (gist)
             gist_put_phase(gist, deep[depth].name, (uint64_t)(at - deep[depth].begin)); // by at_ns
@@ -393,6 +408,7 @@ static void load_job_open(struct load_job *job, struct trace *trace)
 static void load_job_close(struct load_job *job)
 {
     for (size_t i = 0; i < job->count && job->loads; i++) {
+        free(job->loads[i].gists);
         for (size_t k = 0; k < job->loads[i].part_count; k++)
             free(job->loads[i].parts[k].bytes);
         free(job->loads[i].parts);
@@ -516,6 +532,8 @@ static int load_all(struct load_job *job, struct reduced *ret, struct error *err
         rc = load_steps(&job->loads[i], ret->window_steps, err);
         if (rc == 0)
             load_waits(&job->loads[i]);
+        if (job->count > LOAD_RANKS_OPEN_MAX)
+            load_rest(&job->loads[i]);
     }
     if (rc == 0)
         rc = load_kernels(job, err);

@@ -9,7 +9,7 @@
 #include "reports/analyse/reduce/reduced.h"
 #include "tracer/store/store.h"
 
-enum { REDUCED_LOAD_RANKS_MAX = 1024 }; // of one shard: 600 kB of memory each
+enum { REDUCED_LOAD_RANKS_MAX = 1024 }; // of one shard
 
 struct reduced_source { // whose shard it is
     const char *run, *host, *boot;
