@@ -129,6 +129,23 @@ static double *control_ratios(const struct measure_pair *pairs, int count, enum 
     return ratios;
 }
 
+// Equal sides of a quotient: those of what it is the quotient of, which have no control pairs beside them of what it is held against. So each
+// spreads as a main pair of that does, which says nothing of where they lie. Returns how many.
+static int control_spread(double *values, int count, const struct workload_facts *other, enum metric_id quantity)
+{
+    double *more = control_ratios(other->main, other->main_count, quantity), middle = 0;
+    int used = 0;
+    for (int i = 0; i < other->main_count; i++)
+        if (!isnan(more[i]))
+            more[used++] = more[i];
+    for (int i = 0; i < used; i++)
+        middle += more[i] / used;
+    for (int i = 0; i < count && i < used; i++)
+        values[i] += more[i] - middle;
+    free(more);
+    return count < used ? count : used;
+}
+
 struct control_result control_of_cell(const struct run_facts *run,
                                       const struct run_workload *workload,
                                       const struct control_pairs *pairs, const struct cell *cell)
@@ -139,13 +156,16 @@ struct control_result control_of_cell(const struct run_facts *run,
                                 .margin = cell->margin,
                                 .pairs_min = (int)schedule->looks[0],
                                 .own_pairs = !run->aa};
-    // Control pairs are of this workload alone: of a metric that holds two against each other they tell what it is the quotient of.
+    // Control pairs are of this workload alone: of a metric that holds two against each other they tell whether what was planted into the one is found.
     enum metric_id quantity = workload_facts_quantity(facts, cell->metric);
     double *held = control_ratios(pairs->held, pairs->count, quantity);
     double *without = control_ratios(pairs->without, pairs->count, quantity);
-    double *aa = control_ratios(facts->main, facts->main_count, cell->metric);
-    struct control_values values = {.aa = run->aa ? aa : without,
-                                    .aa_count = run->aa ? facts->main_count : pairs->count,
+    double *aa = run->aa ? control_ratios(facts->main, facts->main_count, cell->metric) : control_ratios(pairs->without, pairs->count, quantity);
+    int aa_count = run->aa ? facts->main_count : pairs->count;
+    if (!run->aa && quantity != cell->metric && facts->against[cell->metric])
+        aa_count = control_spread(aa, aa_count, facts->against[cell->metric], quantity);
+    struct control_values values = {.aa = aa,
+                                    .aa_count = aa_count,
                                     .held = held,
                                     .without = without,
                                     .held_count = pairs->count};

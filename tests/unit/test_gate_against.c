@@ -291,6 +291,20 @@ TEST(control_pairs_cover_scaling_efficiency)
     world_close(&world);
 }
 
+// It is as noisy as both together, however quiet this workload is.
+TEST(control_pairs_do_not_hide_the_noise_of_the_other_workload)
+{
+    struct error err = {0};
+    world_open(&world, with_ranks(2), "gate: {parity: {rule: off}, metrics: {scaling_efficiency: {margin: 2%}}}");
+    world_pairs(&world, 10, (struct world_pair){.workload = 1, .pair_sd = 0.05, .step_noise = 0.002});
+    world_pairs(&world, 10, (struct world_pair){.workload = 2, .ranks = 2, .pair_sd = 0.001, .step_noise = 0.002});
+    world_pairs(&world, 10, (struct world_pair){.phase = "control", .held = 0.02, .workload = 2, .ranks = 2, .pair_sd = 0.001, .step_noise = 0.002});
+    CHECK_INT(gate_certify(world.store, &err), 0);
+    CHECK_CONTAINS(world_text(&world, "SELECT objection FROM control WHERE metric = 'scaling_efficiency'"), "the smallest effect that 10 pairs of equal sides show is");
+    CHECK(world_number(&world, "SELECT pair_sd FROM control WHERE metric = 'scaling_efficiency'") > 0.02);
+    world_close(&world);
+}
+
 #define COMPILED                                                                                   \
     "workloads:\n - {name: eager, model: transformer, mode: train}\n"                              \
     " - {name: w, model: transformer, mode: train, variant: compile}"
