@@ -72,7 +72,7 @@ def untold_switches():
             told += sum(not gap["flags"] & NO_IN for gap in gaps)
             others += sum(gap["flags"] & NO_IN != 0 for gap in gaps)
         check(told and others, told, others) # of which thread the third switch is depends on who else runs
-        check(counts["gap"]["dropped"] == 0, counts["gap"])
+        check(counts["gap"]["dropped"] <= 2, counts["gap"]) # who runs as the capture stops: the end of its wait was not told
 
 
 def untold_before_exit():

@@ -124,7 +124,8 @@ static long now_ns(void)
     return now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void *nap_and_work(void *unused)
+// Wakes nobody before it ends: it would be switched out for that one.
+static void *nap_and_work(void *ret_back)
 {
     long back;
 
@@ -132,8 +133,19 @@ static void *nap_and_work(void *unused)
     back = now_ns();
     while (now_ns() - back < 2000000)
         continue;
+    *(long *)ret_back = back;
+    return NULL;
+}
+
+static void nap(void)
+{
+    pthread_t thread;
+    long back;
+
+    if (pthread_create(&thread, NULL, nap_and_work, &back))
+        exit(1);
+    pthread_join(thread, NULL);
     say("id", back);
-    return unused;
 }
 
 static void *tell_and_sleep(void *unused)
@@ -181,7 +193,7 @@ static void run_idle(void)
             continue;
         }
         if (!strcmp(line, "nap\n")) {
-            start(nap_and_work);
+            nap();
             continue;
         }
         if (!strcmp(line, "name\n")) {
