@@ -171,7 +171,23 @@ int canary_verb_status(const char *path, const struct canary_values *values)
 
 // --- requests --------------------------------------------------------------------------------------------
 
-// Has the controller taken all requests? Within `limit_ns`.
+// What is still to be done: requests that were not taken, and the traffic of a decision that is stored before it is carried out. Of a rollout
+// that has ended nothing: where the traffic could not be moved that stays so.
+static int ask_open(struct store *store, int64_t *ret_open, struct error *err)
+{
+    struct rollout_row row = {0};
+    int rc = store_get_int(store, ret_open, err, "SELECT count(*) FROM rollout_request WHERE taken_ns IS NULL", "");
+    if (rc || *ret_open)
+        return rc;
+    rc = rollout_store_read(store, &row, err);
+    if (rc == 0 && !rollout_state_ended(row.state))
+        rc = store_get_int(store, ret_open, err, "SELECT count(*) FROM rollout_decision WHERE id = (SELECT max(id) FROM rollout_decision) AND effect_ns IS NULL",
+                           "");
+    rollout_row_clear(&row);
+    return rc;
+}
+
+// Has the controller done all that it was asked for? Within `limit_ns`.
 static int ask_wait(const char *path, int64_t limit_ns, struct error *err)
 {
     int64_t end = clock_monotonic_ns() + limit_ns, open = 1;
@@ -179,7 +195,7 @@ static int ask_wait(const char *path, int64_t limit_ns, struct error *err)
         struct store *store = NULL;
         int rc = store_open(path, STORE_READ, &store, err);
         if (rc == 0)
-            rc = store_get_int(store, &open, err, "SELECT count(*) FROM rollout_request WHERE taken_ns IS NULL", "");
+            rc = ask_open(store, &open, err);
         store_close(store);
         if (rc || open == 0)
             return rc;
@@ -188,7 +204,7 @@ static int ask_wait(const char *path, int64_t limit_ns, struct error *err)
         clock_sleep_until_ns(clock_monotonic_ns() + ASK_POLL_NS);
     }
     char span[32];
-    return error_set(err, -ETIMEDOUT, "the controller of '%s' has not heard of it within %s; is it stuck? it is asked nevertheless",
+    return error_set(err, -ETIMEDOUT, "the controller of '%s' has not done it within %s; is it stuck? it is asked nevertheless",
                      path, unit_format_ns(span, sizeof span, (double)limit_ns));
 }
 
