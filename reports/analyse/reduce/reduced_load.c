@@ -17,8 +17,8 @@
 
 enum {
     LOAD_PHASES_DEEP = 8, // as the step protocol nests them
-    LOAD_RANKS_OPEN_MAX = 64, // of a shard of more ranks gists are encoded once for each table: 37 MB
-    LOAD_OPEN_MAX = 64,   // gists of 9 KB: of 200 steps all windows, which then are encoded once, not once for each table
+    LOAD_OPEN_MAX = 64,   // gists of a rank, 9 KB each: of 200 steps all windows, which then are encoded once, not once for each table
+    LOAD_OPEN_RANKS = 64, // of so many ranks, 37 MB; where there are more some share their places
     LOAD_WHAT_BITS = 8    // of a row of gpu_work: which spread, and above that which rank
 };
 static const uint32_t load_nobody = UINT32_MAX;
@@ -30,6 +30,13 @@ struct load_part { // steps side by side of one window
     size_t size;
 };
 
+// Where a gist is open, of a place that parts of several numbers and ranks share.
+struct load_open {
+    struct load *load; // NULL: none is
+    size_t part;       // of the load's
+    struct gist gist;
+};
+
 struct load_job { // a shard
     struct store *store;
     const struct reduced_source *source;
@@ -37,6 +44,8 @@ struct load_job { // a shard
     struct ranks ranks;
     struct load *loads; // of each of its ranks, as they rise
     size_t count;
+    struct load_open *open; // LOAD_OPEN_MAX for each of LOAD_OPEN_RANKS ranks at most
+    size_t open_ranks;
     uint32_t *owner;            // of each process of the trace: of which load it is, or load_nobody; NULL: all is of the one
     struct trace_ids processes; // where there are owners
 };
@@ -51,48 +60,40 @@ struct load { // a rank
     struct load_part *parts; // by begin
     size_t part_count;
     int64_t end;             // of the last step
-    size_t open[LOAD_OPEN_MAX]; // the part whose gist is open there, which is its number modulo LOAD_OPEN_MAX; SIZE_MAX: none
-    struct gist *gists; // LOAD_OPEN_MAX; NULL: none is open
 };
 
 // --- windows --------------------------------------------------------------------------------------
 
-static void load_close(struct load *load, size_t place)
+static void load_close(struct load_open *open)
 {
     uint8_t bytes[GIST_BYTES_MAX];
-    if (load->open[place] == SIZE_MAX)
+    if (!open->load)
         return;
-    struct load_part *part = &load->parts[load->open[place]];
-    part->size = gist_encode(&load->gists[place], bytes);
+    struct load_part *part = &open->load->parts[open->part];
+    part->size = gist_encode(&open->gist, bytes);
     free(part->bytes);
     part->bytes = xcalloc(part->size, 1);
     memcpy(part->bytes, bytes, part->size);
-    load->open[place] = SIZE_MAX;
+    open->load = NULL;
 }
 
-// None is open any more: 580 KB for each rank that has some.
-static void load_rest(struct load *load)
+static struct load_open *load_places(const struct load *load)
 {
-    for (size_t place = 0; place < LOAD_OPEN_MAX && load->gists; place++)
-        load_close(load, place);
-    free(load->gists);
-    load->gists = NULL;
+    return &load->job->open[load->number % load->job->open_ranks * LOAD_OPEN_MAX];
 }
 
 static struct gist *load_open(struct load *load, size_t index)
 {
-    if (!load->gists)
-        load->gists = xcalloc(LOAD_OPEN_MAX, sizeof *load->gists);
-    size_t place = index % LOAD_OPEN_MAX;
-    struct gist *gist = &load->gists[place];
-    if (load->open[place] == index)
-        return gist;
-    load_close(load, place);
-    *gist = (struct gist){0};
+    struct load_open *open = &load_places(load)[index % LOAD_OPEN_MAX];
+    if (open->load == load && open->part == index)
+        return &open->gist;
+    load_close(open);
+    open->gist = (struct gist){0};
     if (load->parts[index].bytes)
-        gist_decode(load->parts[index].bytes, load->parts[index].size, gist); // it made them itself
-    load->open[place] = index;
-    return gist;
+        gist_decode(load->parts[index].bytes, load->parts[index].size, &open->gist); // it made them itself
+    open->load = load;
+    open->part = index;
+    return &open->gist;
 }
 
 // Of the step that had begun last; NULL: none had, or all had ended.
@@ -146,7 +147,9 @@ static void load_put_gists(struct load *load, struct reduced *ret)
 {
     struct gist one, sum;
     uint8_t bytes[GIST_BYTES_MAX];
-    load_rest(load);
+    for (size_t place = 0; place < LOAD_OPEN_MAX; place++)
+        if (load_places(load)[place].load == load)
+            load_close(&load_places(load)[place]);
     if (load->part_count)
         qsort(load->parts, load->part_count, sizeof *load->parts, load_by_window);
     for (size_t first = 0, end; first < load->part_count; first = end) {
@@ -266,7 +269,6 @@ struct load_phase {
 static int load_phases(const struct load_job *job, struct error *err)
 {
     struct load_phase deep[LOAD_PHASES_DEEP] = {{{0}, 0}};
-    struct load *before = NULL;
     size_t depth = 0;
     int64_t process = -1, thread = -1;
     sqlite3_stmt *stmt = store_query(job->store, err,
@@ -295,9 +297,6 @@ static int load_phases(const struct load_job *job, struct error *err)
             continue;
         depth--;
         struct load *load = depth < LOAD_PHASES_DEEP ? load_of(job, process) : NULL;
-        if (load && before && load != before && job->count > LOAD_RANKS_OPEN_MAX)
-            load_rest(before); // of that one are no more, but for its other processes
-        before = load ? load : before;
         struct gist *gist = load ? load_at(load, deep[depth].begin) : NULL;
         if (gist)
             gist_put_phase(gist, deep[depth].name, (uint64_t)(at - deep[depth].begin)); // by at_ns
@@ -394,13 +393,14 @@ static void load_job_open(struct load_job *job, struct trace *trace)
         load_own(job, trace);
     ranks_find(trace, &job->ranks);
     job->loads = xcalloc(job->count, sizeof *job->loads);
+    job->open_ranks = job->count < LOAD_OPEN_RANKS ? job->count : LOAD_OPEN_RANKS;
+    job->open = xcalloc(job->open_ranks * LOAD_OPEN_MAX, sizeof *job->open);
     for (size_t i = 0; i < job->count; i++) {
         struct load *load = &job->loads[i];
         load->job = job;
         load->number = (uint32_t)i;
         load->rank = source->several ? source->several[i] : source->rank;
         load->row = load_row(load);
-        memset(load->open, 0xff, sizeof load->open);
         load_count_nccl(load);
     }
 }
@@ -408,12 +408,12 @@ static void load_job_open(struct load_job *job, struct trace *trace)
 static void load_job_close(struct load_job *job)
 {
     for (size_t i = 0; i < job->count && job->loads; i++) {
-        free(job->loads[i].gists);
         for (size_t k = 0; k < job->loads[i].part_count; k++)
             free(job->loads[i].parts[k].bytes);
         free(job->loads[i].parts);
     }
     free(job->loads);
+    free(job->open);
     free(job->owner);
     free(job->processes.index);
     ranks_free(&job->ranks);
@@ -532,8 +532,6 @@ static int load_all(struct load_job *job, struct reduced *ret, struct error *err
         rc = load_steps(&job->loads[i], ret->window_steps, err);
         if (rc == 0)
             load_waits(&job->loads[i]);
-        if (job->count > LOAD_RANKS_OPEN_MAX)
-            load_rest(&job->loads[i]);
     }
     if (rc == 0)
         rc = load_kernels(job, err);
