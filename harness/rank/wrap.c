@@ -35,7 +35,7 @@ enum {
     WRAP_JOIN_TRIES = 3,
     WRAP_JOINS_NS = 50000000, // of a round: rings fill meanwhile
     WRAP_STEP_SLOTS = 1024,
-    WRAP_PROCESSES_MIN = 256, // what a recorder of one rank takes
+    WRAP_RANK_PROCESSES = 2,   // of each rank of the job that are named: more than one node of it may be this machine
     WRAP_PROCESSES_MAX = 2048, // 12 MB of kernel memory
     WRAP_FD = 3,
     WRAP_NAMES_MAX = 100, // shards of one rank and restart in one directory
@@ -228,19 +228,12 @@ static int wrap_write_clock(const struct wrap *wrap, struct error *err)
     return rc;
 }
 
-// Two for each rank of the job: more than one node of it may be this machine.
-static uint32_t wrap_processes_max(const struct launcher_rank *launcher)
-{
-    if (launcher->ranks <= WRAP_PROCESSES_MIN / 2)
-        return WRAP_PROCESSES_MIN;
-    return launcher->ranks < WRAP_PROCESSES_MAX / 2 ? 2 * (uint32_t)launcher->ranks : WRAP_PROCESSES_MAX;
-}
-
 static void wrap_record(struct wrap *wrap, pid_t worker)
 {
     struct error err = {0};
     struct recording_result result = {0};
     struct recording_opts recording = wrap->opts->recording;
+    const uint32_t ranks = (uint32_t)wrap->opts->identity.launcher.ranks;
     wrap_detach(wrap);
     int rc = wrap_reserve(wrap, &err);
     json_t *json = identity_json(&wrap->opts->identity);
@@ -254,7 +247,8 @@ static void wrap_record(struct wrap *wrap, pid_t worker)
     recording.release = wrap_on_release;
     recording.on_round = wrap->listener >= 0 ? wrap_on_round : NULL;
     recording.step_slots = wrap->listener >= 0 ? WRAP_STEP_SLOTS : 0;
-    recording.processes_max = wrap->listener >= 0 ? wrap_processes_max(&wrap->opts->identity.launcher) : 0;
+    if (wrap->listener >= 0)
+        recording.processes_max = ranks < WRAP_PROCESSES_MAX / WRAP_RANK_PROCESSES ? ranks * WRAP_RANK_PROCESSES : WRAP_PROCESSES_MAX;
     recording.context = wrap;
     recording.rank = wrap->rank_json;
     recording.progress = false;

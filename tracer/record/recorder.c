@@ -23,7 +23,7 @@
 
 enum {
     RECORDER_THRESHOLD_NS = 1000000,
-    RECORDER_PROCESSES = 256,       // 64 ranks with two workers each, and what disturbs them
+    RECORDER_PROCESSES_MIN = 256,   // 64 ranks with two workers each, and what disturbs them
     RECORDER_PYTHON_PART = 4,       // of these are interpreters that are followed
     RECORDER_SAMPLE_HZ = 199,       // no divisor of the timer tick, so that it does not walk in step with it
     RECORDER_ROUND_MS = 20,         // 4 MiB of ring hold 50 ms of the worst flood
@@ -154,11 +154,6 @@ static bool recorder_goes_on(struct recorder *recorder, const struct recorder_op
     return gpu_side_search(recorder->gpu, clock_monotonic_ns()) || opts->host_optional;
 }
 
-static uint32_t recorder_processes_max(const struct recorder_opts *opts)
-{
-    return opts->processes_max ? opts->processes_max : RECORDER_PROCESSES;
-}
-
 static int recorder_attach(struct recorder *recorder, const struct recorder_opts *opts, uint32_t sample_hz,
                            struct error *err)
 {
@@ -169,7 +164,7 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
                                    .threshold_ns = recorder->threshold_ns,
                                    .sample_hz = sample_hz,
                                    .faults = opts->faults,
-                                   .processes_max = recorder_processes_max(opts),
+                                   .processes_max = recorder->processes_max,
                                    .on_mapping = recorder_on_mapping,
                                    .prompt = opts->prompt};
     uint64_t seen, lost;
@@ -187,7 +182,7 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
     if (recorder->python)
         python_attach(recorder->python, recorder->capture);
     if (recorder->capture)
-        recorder->unwinder = unwinder_new(recorder->capture, recorder->symbols, recorder_processes_max(opts), opts->prompt);
+        recorder->unwinder = unwinder_new(recorder->capture, recorder->symbols, recorder->processes_max, opts->prompt);
     char *missing = recorder_missing_json(recorder);
     recorder->begin_ns = clock_monotonic_ns(); // attaching took 0.3 s, or seconds on a busy machine
     rc = store_exec(recorder->store, err, "UPDATE recording SET begin_ns = ?, missing = ? WHERE id = ?", "isi",
@@ -254,6 +249,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
     recorder->store = store;
     recorder->threshold_ns = opts->threshold_ns ? opts->threshold_ns : RECORDER_THRESHOLD_NS;
     recorder->begin_ns = clock_monotonic_ns();
+    recorder->processes_max = opts->processes_max > RECORDER_PROCESSES_MIN ? opts->processes_max : RECORDER_PROCESSES_MIN;
     recorder->launch_id = opts->launch_id ? *opts->launch_id : 0;
     recorder->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
     recorder->no_children = opts->no_children;
@@ -263,7 +259,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
     if (rc == 0 && opts->scratch)
         rc = recorder_make_scratch(recorder, err);
     if (rc == 0)
-        rc = symbols_new(&(struct symbols_opts){.processes_max = recorder_processes_max(opts)}, &recorder->symbols, err);
+        rc = symbols_new(&(struct symbols_opts){.processes_max = recorder->processes_max}, &recorder->symbols, err);
     if (rc == 0)
         rc = recorder_insert(recorder, opts, sample_hz, err);
     if (rc == 0) {
@@ -274,7 +270,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
                                           opts->pid_count ? opts->pids[0] : 0, opts->cgroup);
         if (!opts->no_python)
             recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns,
-                                          recorder_processes_max(opts) / RECORDER_PYTHON_PART, opts->prompt);
+                                          recorder->processes_max / RECORDER_PYTHON_PART, opts->prompt);
         rc = recorder_start_gpu(recorder, opts, err);
     }
     if (rc == 0)

@@ -38,6 +38,7 @@ struct recorder {
     int64_t children_next_ns;
     int64_t recording_id;
     int64_t launch_id; // 0: none
+    uint32_t processes_max; // named and walked at one time
     int64_t threshold_ns;
     char *cgroup;
     int waits_rc, look_rc, totals_rc; // of what is read at the end: waits that go on, who holds what they wait for, short waits
