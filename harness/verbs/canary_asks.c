@@ -171,41 +171,49 @@ int canary_verb_status(const char *path, const struct canary_values *values)
 
 // --- requests --------------------------------------------------------------------------------------------
 
-// What is still to be done: requests that were not taken, and the traffic of a decision that is stored before it is carried out. Of a rollout
-// that has ended nothing: where the traffic could not be moved that stays so.
-static int ask_open(struct store *store, int64_t *ret_open, struct error *err)
+enum ask_state { ASK_UNHEARD, ASK_MOVES, ASK_DONE };
+
+// Heard is a request when its decision is stored, which is before the traffic moves. Of a rollout that has ended nothing moves any more, also
+// where it could not be moved.
+static int ask_state(struct store *store, enum ask_state *ret, struct error *err)
 {
     struct rollout_row row = {0};
-    int rc = store_get_int(store, ret_open, err, "SELECT count(*) FROM rollout_request WHERE taken_ns IS NULL", "");
-    if (rc || *ret_open)
-        return rc;
-    rc = rollout_store_read(store, &row, err);
-    if (rc == 0 && !rollout_state_ended(row.state))
-        rc = store_get_int(store, ret_open, err, "SELECT count(*) FROM rollout_decision WHERE id = (SELECT max(id) FROM rollout_decision) AND effect_ns IS NULL",
+    int64_t unheard = 0, moves = 0;
+    int rc = store_get_int(store, &unheard, err, "SELECT count(*) FROM rollout_request WHERE taken_ns IS NULL", "");
+    if (rc == 0)
+        rc = store_get_int(store, &moves, err, "SELECT count(*) FROM rollout_decision WHERE id = (SELECT max(id) FROM rollout_decision) AND effect_ns IS NULL",
                            "");
+    if (rc == 0)
+        rc = rollout_store_read(store, &row, err);
+    if (rc == 0)
+        *ret = unheard ? ASK_UNHEARD : moves && !rollout_state_ended(row.state) ? ASK_MOVES : ASK_DONE;
     rollout_row_clear(&row);
     return rc;
 }
 
-// Has the controller done all that it was asked for? Within `limit_ns`.
+// Until the controller has done all that it was asked for; `limit_ns` at most.
 static int ask_wait(const char *path, int64_t limit_ns, struct error *err)
 {
-    int64_t end = clock_monotonic_ns() + limit_ns, open = 1;
+    int64_t end = clock_monotonic_ns() + limit_ns;
+    enum ask_state state = ASK_UNHEARD;
     for (;;) {
         struct store *store = NULL;
         int rc = store_open(path, STORE_READ, &store, err);
         if (rc == 0)
-            rc = ask_open(store, &open, err);
+            rc = ask_state(store, &state, err);
         store_close(store);
-        if (rc || open == 0)
+        if (rc || state == ASK_DONE)
             return rc;
         if (clock_monotonic_ns() > end)
             break;
         clock_sleep_until_ns(clock_monotonic_ns() + ASK_POLL_NS);
     }
     char span[32];
-    return error_set(err, -ETIMEDOUT, "the controller of '%s' has not done it within %s; is it stuck? it is asked nevertheless",
-                     path, unit_format_ns(span, sizeof span, (double)limit_ns));
+    unit_format_ns(span, sizeof span, (double)limit_ns);
+    if (state == ASK_MOVES)
+        return error_set(err, -ETIMEDOUT, "the controller of '%s' has heard of it, and has not moved the traffic within %s; it goes on trying: see "
+                         "`upgate canary status`", path, span);
+    return error_set(err, -ETIMEDOUT, "the controller of '%s' has not heard of it within %s; is it stuck? it is asked nevertheless", path, span);
 }
 
 // With the plan as it was stored: whatever became of the file, there is a way back.

@@ -10,7 +10,7 @@
 
 struct canary_values {
     int64_t wait_ns; // run: -1 where it was not given
-    int64_t taken_ns; // pause …: how long the controller may take to hear of it
+    int64_t taken_ns; // pause …: how long the controller may take to hear of it, and to move the traffic
     const char *reason, *name;
     const char *listen, *token_file, *tls_cert, *tls_key;
     bool anew, watch, no_token, open_metrics;

@@ -31,7 +31,7 @@ extern const struct verb verb_canary;
     {.group = "Asking", .letter = 'm', .name = "reason", .kind = OPTION_TEXT, .value = "TEXT",                                    \
      .help = "stored with the decision, and shown", .offset = AT(reason)},                                                       \
     {.name = "heard-within", .kind = OPTION_DURATION, .value = "TIME", .default_text = "15s",                                    \
-     .help = "how long the controller may take to hear of it", .offset = AT(taken_ns)}
+     .help = "how long the controller may take to hear of it, and to move the traffic", .offset = AT(taken_ns)}
 #define SERVE_OPTIONS                                                                                                            \
     {.group = "Serving", .name = "listen", .kind = OPTION_TEXT, .value = "ADDRESS", .default_text = "127.0.0.1:8080",              \
      .help = "HOST:PORT; :PORT is every address; port 0 is a free one", .offset = AT(listen)},                                   \

@@ -221,16 +221,18 @@ def test_people():
 
 def test_abort_that_takes_its_time():
     """The decision is stored before the traffic moves: an abort has been heard by then, and is not done."""
-    rig = Rig(stages="[{percent: 30, soak: 30s, warm_up: 0s}, {percent: 100, soak: 2s}]")
-    process = rig.start()
-    check(rig.wait(lambda: rig.weight() == 30), "it did not begin: " + rig.log())
-    with open(rig.path + "/set.sh") as file:
-        hook = file.read()
-    rig.file("set.sh", "sleep 1\n" + hook)
-    aborted = rig.upgate("abort", rig.yaml)
-    check(aborted.returncode == 0 and "aborted" in aborted.stderr and rig.weight() == 0, "abort: " + aborted.stderr)
-    check(process.wait(20) == 3, "the controller ends in %s after an abort" % process.returncode)
-    rig.end()
+    for words, code, says in (((), 0, "aborted"), (("--heard-within", "1300ms"), 4, "within 1.3 s")):
+        rig = Rig(stages="[{percent: 30, soak: 30s, warm_up: 0s}, {percent: 100, soak: 2s}]")
+        process = rig.start()
+        check(rig.wait(lambda: rig.weight() == 30), "it did not begin: " + rig.log())
+        with open(rig.path + "/set.sh") as file:
+            hook = file.read()
+        rig.file("set.sh", "sleep 1.5\n" + hook)
+        aborted = rig.upgate("abort", rig.yaml, *words)
+        check(aborted.returncode == code and says in aborted.stderr and rig.weight() == (30 if code else 0),
+              "abort %s: %d %s" % (words, aborted.returncode, aborted.stderr))
+        check(process.wait(20) == 3 and rig.weight() == 0, "the controller ends in %s after an abort" % process.returncode)
+        rig.end()
 
 
 def test_kills():
