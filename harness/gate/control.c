@@ -129,8 +129,8 @@ static double *control_ratios(const struct measure_pair *pairs, int count, enum 
     return ratios;
 }
 
-// Equal sides of a quotient: those of what it is the quotient of, which have no control pairs beside them of what it is held against. So each
-// spreads as a main pair of that does, which says nothing of where they lie. Returns how many.
+// Log ratios of equal sides of a numerator become those of its quotient. The other workload has no control pairs; its main pairs tell how much it
+// spreads, and their mean, a difference of the sides, is left out. Returns how many there are.
 static int control_spread(double *values, int count, const struct workload_facts *other, enum metric_id quantity)
 {
     double *more = control_ratios(other->main, other->main_count, quantity), middle = 0;
@@ -156,7 +156,7 @@ struct control_result control_of_cell(const struct run_facts *run,
                                 .margin = cell->margin,
                                 .pairs_min = (int)schedule->looks[0],
                                 .own_pairs = !run->aa};
-    // Control pairs are of this workload alone: of a metric that holds two against each other they tell whether what was planted into the one is found.
+    // Of a quotient what is planted is found in its numerator: control pairs are of this workload alone.
     enum metric_id quantity = workload_facts_quantity(facts, cell->metric);
     double *held = control_ratios(pairs->held, pairs->count, quantity);
     double *without = control_ratios(pairs->without, pairs->count, quantity);

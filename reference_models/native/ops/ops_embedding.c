@@ -258,6 +258,8 @@ NATIVE_CLONES static void sum_rows_part(void *arg, size_t begin, size_t end, boo
             for (size_t j = 0; j < dim; j++)
                 to[j] += from[j];
         }
+        if (sum->divisor == 1)
+            continue;
         NATIVE_SIMD
         for (size_t j = 0; j < dim; j++)
             to[j] /= sum->divisor;
