@@ -604,7 +604,7 @@ def test_every_sleep(case):
             runnable += [(begin, end, gap) for gap in within
                          if gap[0] - begin < 2 * MS and gap[2] and gap[2] - gap[0] < MS and gap[3] not in (None, *FUTEX)]
     dropped = case.value("SELECT dropped FROM ledger WHERE producer = 'bpf.gap'")
-    # Of the wake-ups that were not told, that account has some at the clock of a CPU that had been idle: 17 of one run in a hundred, 3 of another.
+    # Of the wake-ups that were not told that account has some too early, why is not known: 17 in one of some hundred such recordings, 3 in another.
     assert count > 3000 and len(missed) <= dropped and len(runnable) < count / 500, (count, dropped, missed, runnable)
 
 
