@@ -60,7 +60,7 @@ def test_a_method_of_equal_sides(case):
     check_says(done, "steps: calls of serve::Server::handle in subject, 40 a launch")
     assert interleave(case) == "steps" and case.rows(STEPS) == [(40,)], str(done)
     ratio, verdict = step_time(case)
-    assert verdict != "fail" and abs(ratio - 1) < 0.04, str(done)
+    assert verdict != "fail" and 0.85 < ratio < 1.15, str(done)  # three pairs of a second each, maybe on a busy machine
     # The blocks of a side follow on each other without a hole: 1, 2, then the same many.
     blocks = case.rows("SELECT first_step, steps FROM block WHERE pair_id = 1 AND side = 0 ORDER BY couple")
     assert all(a[0] + a[1] == b[0] for a, b in zip(blocks, blocks[1:])) and len(blocks) >= 4, blocks
@@ -71,7 +71,7 @@ def test_a_slower_candidate_is_found(case):
     done = case.run()
     check_code(done, 1)
     ratio, verdict = step_time(case)
-    assert verdict == "fail" and 1.15 < ratio < 1.45, str(done)  # three pairs of a second each, maybe on a busy machine
+    assert verdict == "fail" and 1.15 < ratio < 1.45, str(done)
 
 
 def test_a_control_is_longer_by_what_was_asked_for(case):
