@@ -209,6 +209,10 @@ static bool has_helper(const struct btf *btf, const char *name)
 static void set_unwind(struct capture *capture)
 {
 #if defined(__x86_64__)
+    if (!capture->skeleton->rodata->have_loop) { // its verifier would go through each loop: a million instructions, and refused
+        capture_lack(capture, SOURCE_STACKS, "this kernel lacks bpf_loop (Linux 5.17), by which user stacks are walked");
+        return;
+    }
     capture->skeleton->rodata->have_unwind = true;
     bpf_map__set_max_entries(capture->skeleton->maps.unwind_slabs, UG_UNWIND_SLABS);
     bpf_map__set_max_entries(capture->skeleton->maps.unwind_processes, capture->processes_max);

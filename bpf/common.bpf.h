@@ -217,19 +217,6 @@ extern void bpf_task_release(struct task_struct *task) __ksym __weak;
         argument;                                                                                  \
     })
 
-/* each(i, context) until it is not 0, `count` times at most. A loop that the verifier goes through as often as the CPU does
- * costs it a second; bpf_loop it looks at once. */
-#define BOUNDED_LOOP(count, each, context)                                                         \
-    do {                                                                                           \
-        if (have_loop) {                                                                           \
-            bpf_loop(count, each, context, 0);                                                     \
-            break;                                                                                 \
-        }                                                                                          \
-        for (int loop_i = 0; loop_i < (count); loop_i++)                                           \
-            if (each(loop_i, context))                                                             \
-                break;                                                                             \
-    } while (0)
-
 /* An index as old verifiers like it: masked by an instruction that the compiler cannot take away.
  */
 static __always_inline __u32 index_of(__u32 value, __u32 size)

@@ -312,7 +312,7 @@ static __always_inline void freeze_fact(struct cgroup *cgroup, __u64 freeze)
         return;
     search.cgroup = (__u64)cgroup;
     search.self = (__u64)cgroup + bpf_core_field_offset(struct cgroup, self);
-    BOUNDED_LOOP(LEADERS_MAX, freeze_each, &search);
+    bpf_loop(LEADERS_MAX, freeze_each, &search, 0);
     if (!search.found)
         return;
     fill_fact(&fact, UG_FACT_CGROUP_FREEZE, NULL, bpf_get_current_task_btf(), now, now);

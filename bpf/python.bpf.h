@@ -190,13 +190,13 @@ __attribute__((noinline)) int python_run(__u32 which)
     if (!state->thread || !python_is(state, walk.process, state->thread)) {
         state->thread = 0;
         if (!python_read(&walk.interpreter, sizeof(walk.interpreter), walk.process->interpreters))
-            BOUNDED_LOOP(PYTHON_THREADS_MAX, python_each_thread, &walk);
+            bpf_loop(PYTHON_THREADS_MAX, python_each_thread, &walk, 0);
         if (!state->thread)
             return walk.how;
     }
     walk.how = PYTHON_WALKED;
     python_gil(state, walk.process);
-    BOUNDED_LOOP(PYTHON_STEPS_MAX, python_each_frame, &walk);
+    bpf_loop(PYTHON_STEPS_MAX, python_each_frame, &walk, 0);
     return walk.how;
 }
 

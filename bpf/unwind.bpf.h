@@ -256,7 +256,7 @@ __attribute__((noinline)) int unwind_by_scan(__u32 which)
     struct unwind_scan scan = {.state = state};
     __u64 pair[2];
 
-    if (!have_loop || !state)
+    if (!have_unwind || !state)
         return UNWIND_LOST;
     scan.process = bpf_map_lookup_elem(&unwind_processes, &state->tgid);
     if (!scan.process || bpf_probe_read_user(state->words, sizeof(state->words), (void *)state->sp))
@@ -332,7 +332,7 @@ __attribute__((noinline)) int unwind_run(__u32 which)
     walk.process = bpf_map_lookup_elem(&unwind_processes, &state->tgid);
     if (!walk.process)
         return UNWIND_MISSED;
-    BOUNDED_LOOP(UG_USTACK_MAX, unwind_each, &walk);
+    bpf_loop(UG_USTACK_MAX, unwind_each, &walk, 0);
     return walk.how == UNWIND_ON ? UNWIND_CUT : walk.how;
 }
 
