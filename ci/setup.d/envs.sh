@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The two Python environments of the demo, sourced by ci/setup. baseline: the torch of the
+# The Python environments, sourced by ci/setup: two of the demo, two that are only made when asked for. baseline: the torch of the
 # distribution (1.13 in Debian 12), or an older one of PyPI where the archive has none. candidate: a
 # current torch of PyPI. An environment is made under another name and renamed when it works, so
 # that a half-made one is never seen; .upgate-env inside says what it was made from. Needs say() and
@@ -8,6 +8,10 @@
 candidate_torch=torch==2.13.0
 fallback_torch=torch==2.5.1 # baseline where the archive has no python3-torch
 jax=jax==0.6.2 # the last for Python 3.10 to 3.13; envs/jax is made by ci/setup --jax only
+# envs/torchrec is made by ci/setup --torchrec only, over the candidate's torch, whose release they are of. torchrec by itself asks for
+# fbgemm-gpu, the CUDA build.
+torchrec=torchrec==1.8.0
+torchrec_needs=(fbgemm-gpu-cpu==1.8.0 tensordict torchmetrics==1.0.3 tqdm pyre-extensions)
 python=/usr/bin/python3
 # The OpenMP build of OpenBLAS shares torch's threads. Without it Debian's torch computes with the
 # reference BLAS: 5.5 instead of 128 GFLOP/s in a 256x256 matrix product on one core of a 2-core
@@ -21,6 +25,8 @@ version_of_python() { "$python" -c 'import platform; print(platform.python_versi
 env_recipe() {
     if [[ $1 == jax ]]; then
         echo "pip $jax numpy, python $(version_of_python)"
+    elif [[ $1 == torchrec ]]; then
+        echo "over $(env_recipe candidate): $torchrec ${torchrec_needs[*]}"
     elif [[ $1 == candidate ]]; then
         echo "pip $candidate_torch numpy, python $(version_of_python)"
     elif [[ -z $(packages_missing "${packages_archive_torch[@]}") ]]; then
@@ -46,6 +52,8 @@ env_pip() {
     "$dir/bin/python" -m compileall -q -j 0 "$dir"/lib/python*/site-packages >/dev/null 2>&1 || true
 }
 
+env_site() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
 # Make the environment in directory $2. Ends with a real import, on which everything depends.
 env_fill() {
     local name=$1 dir=$2 recipe=$3
@@ -55,6 +63,12 @@ env_fill() {
             local spec=${recipe#pip }
             # shellcheck disable=SC2086
             "$python" -m venv "$dir" && env_pip "$dir" ${spec%,*} || return 1
+            ;;
+        over*)
+            "$python" -m venv "$dir" && env_site "$root/envs/candidate" >"$(env_site "$dir")/candidate.pth" &&
+                env_pip "$dir" "${torchrec_needs[@]}" && env_pip "$dir" --no-deps "$torchrec" || return 1
+            "$dir/bin/python" -s -W ignore -c 'import torchrec; print("ci/setup: torchrec " + torchrec.__version__)' >&2
+            return
             ;;
     esac
     if [[ $name == jax ]]; then
