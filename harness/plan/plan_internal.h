@@ -11,7 +11,7 @@ enum {
     PLAN_STEPS_INFER = 1000,
     PLAN_P99_REQUESTS_MIN = 662, // one over-latency allowed at 99 % confidence (STATISTICS 3.5)
     PLAN_MODEL_COUNT = 10,
-    PLAN_VARIANT_COUNT = 12
+    PLAN_VARIANT_COUNT = 13
 };
 
 struct plan_model {

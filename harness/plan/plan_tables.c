@@ -42,6 +42,7 @@ const struct plan_model plan_models[PLAN_MODEL_COUNT] = {
 const char *const plan_variants[PLAN_VARIANT_COUNT] = {
     "eager",       "compile",  "compile-reduce-overhead", "compile-max-autotune",
     "cuda-graphs", "torchscript", "export", "aotinductor", "aotinductor-native", "fx-int8", "amp-bf16", "amp-fp16",
+    "torchrec",
 };
 
 const struct plan_model *plan_model_find(const char *name)
@@ -117,8 +118,8 @@ const struct field plan_workload_fields[] = {
     ROW("size", FIELD_TEXT, size, .help = "of a model: small, demo or large; default: the model's"),
     ROW("variant", FIELD_TEXT, variant,
         .help = "of a model in Python, the path by which it is run: eager, compile, compile-reduce-overhead, compile-max-autotune, "
-                "cuda-graphs, torchscript, export, aotinductor, aotinductor-native, fx-int8, amp-bf16, amp-fp16; one that a side does not have is "
-                "skipped, and said; default: eager"),
+                "cuda-graphs, torchscript, export, aotinductor, aotinductor-native, fx-int8, amp-bf16, amp-fp16, torchrec; one that a side does not have "
+                "is skipped, and said; default: eager"),
     ROW("args", FIELD_TEXTS, args, .help = "appended to a model's command line"),
     ROW("anchor", FIELD_BOOL, anchor, .default_text = "false",
         .help = "the command knows `{dtype}`: it can be run in float64, as the anchor of the "

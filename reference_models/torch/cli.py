@@ -11,7 +11,7 @@ import sys
 import plants
 
 VARIANTS = ("eager", "compile", "compile-reduce-overhead", "compile-max-autotune", "cuda-graphs", "torchscript", "export",
-            "aotinductor", "aotinductor-native", "fx-int8", "amp-bf16", "amp-fp16")
+            "aotinductor", "aotinductor-native", "fx-int8", "amp-bf16", "amp-fp16", "torchrec")
 SEVERAL = ("ddp", "fsdp", "dlrm-sharded")
 ROWS_MAX = 1 << 30  # of a cache, as the native twin has it
 NAMES_OF_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -106,6 +106,9 @@ def arguments(name, argv=None, options=()):
         p.error("--rate is for --mode infer; training steps do not arrive")
     if args.variant == "aotinductor-native" and args.plant.beyond(("serveskew",)):
         p.error("argument --plant: of --variant aotinductor-native only serveskew; the steps are a C++ program's")
+    if args.variant == "torchrec" and args.plant.of_tables():
+        p.error("argument --plant: not of --variant torchrec: %s; its tables have no gradients and no operator of torch"
+                % ", ".join(args.plant.of_tables()))
     if name not in SEVERAL and args.ranks != 1:
         p.error("argument --ranks: %s has one rank; %s take more" % (name, ", ".join(SEVERAL)))
     args.name, args.fail = name, p.error

@@ -39,8 +39,11 @@ class Data:
 
 
 class Dlrm(nn.Module):
+    ADAGRAD = dict(lr=0.01, eps=1e-10)  # of the tables
+
     def __init__(self, size):
         super().__init__()
+        self.collection = None  # of the variant torchrec: all tables in one
         dim, count = size["dim"], len(size["tables"]) + 1
         self.tables = nn.ModuleList(nn.EmbeddingBag(rows, dim, mode="sum", sparse=True)
                                     for rows in size["tables"])
@@ -54,6 +57,8 @@ class Dlrm(nn.Module):
         self.register_buffer("right", torch.tensor([j for _, j in pairs]), persistent=False)
 
     def forward(self, dense, sparse):
+        if self.collection is not None:
+            return self.interact(dense, self.collection(sparse))
         return self.interact(dense, [table(ids, offsets) for table, (ids, offsets) in zip(self.tables, sparse)])
 
     def interact(self, dense, vectors):
@@ -87,14 +92,15 @@ class Work:
             tables = list((self.model.bags if make else self.model.tables).parameters())
             rest = list(networks.bottom.parameters()) + list(networks.top.parameters())
             self._optimizers = [torch.optim.SGD(rest, lr=0.1)]
-            if tables:
-                self._optimizers.append(torch.optim.Adagrad(tables, lr=0.01))
+            if tables:  # those of torchrec have theirs inside
+                self._optimizers.append(torch.optim.Adagrad(tables, **Dlrm.ADAGRAD))
 
     def batch(self, i):
         batches = self._data.batches
         dense, sparse, labels = batches[i % len(batches)]
         if self._args.device == "cpu":
-            return dense, sparse, labels
+            collection = getattr(self.model, "collection", None)
+            return dense, collection.features(sparse) if collection is not None else sparse, labels
         to = self._args.device
         sparse = [(ids.to(to, non_blocking=True), offsets.to(to, non_blocking=True)) for ids, offsets in sparse]
         return dense.to(to, non_blocking=True), sparse, labels.to(to, non_blocking=True)

@@ -25,6 +25,7 @@ FLAGS = ("threads1", "nomkldnn", "anomaly", "mmap", "hooks", "unfused", "singlet
          "histograms", "snapshot", "checkpoint", "augment", "channelslast",
          "nocompile", "noscript", "graphbreak", "flopcounter", "mathattention", "nofuser", "jitdeadlock", "serveskew", "item", "sync", "emptycache",
          "allocretry", "unpin", "notf32", "nocudnn", "nobenchmark")
+OF_TABLES = ("clip", "dropout", "finite", "gradnoise", "gradnorms", "penalty")  # flags that work on the gradients or modules of tables
 OPERATORS = ("linear", "embedding_bag", "layer_norm", "gelu", "cross_entropy", "bmm")
 
 
@@ -149,6 +150,10 @@ class Plants:
     def beyond(self, flags):
         """Is anything planted but these flags?"""
         return dict(vars(self), flags=self.flags - set(flags)) != vars(Plants())
+
+    def of_tables(self):
+        """The words planted that need tables to be modules of torch with gradients."""
+        return sorted(self.flags & set(OF_TABLES)) + ["op:embedding_bag"] * ("embedding_bag" in self.operators)
 
     def strike(self, step, steps, poison, phase):
         """Inside a step: what happens once, or adds up. poison() puts NaN into the model."""

@@ -87,6 +87,9 @@ def lack(args, work_lacks):
         if variant == "aotinductor-native" and not reason:
             import aoti_native
             reason = aoti_native.lack(args.name)
+    elif variant == "torchrec":
+        import torchrec_tables
+        reason = torchrec_tables.lack(args, version())
     elif variant == "fx-int8":
         reason = "int8 of fx runs on CPUs" if args.device != "cpu" else _lack_of_int8()
     else:
@@ -308,6 +311,9 @@ def _make(args, model, examples, dynamic):
         return _aotinductor(model, examples[0], dynamic)
     if variant == "fx-int8":
         return _quantised(model, examples)
+    if variant == "torchrec":
+        import torchrec_tables
+        return torchrec_tables.fuse(model)
     return _autocast(args, model)
 
 

@@ -26,11 +26,13 @@ SERVED = TRAINED + ("transformer-decode",)
 PATHS = [("dlrm", "train", "torchscript"), ("transformer", "train", "torchscript"), ("hstu", "infer", "torchscript"),
          ("vision", "infer", "torchscript"), ("dlrm", "infer", "fx-int8"), ("vision", "infer", "fx-int8"), ("hstu", "infer", "fx-int8"),
          ("vision", "train", "amp-bf16"), ("transformer", "train", "amp-bf16"), ("transformer-decode", "infer", "amp-bf16"),
-         ("hstu", "infer", "amp-fp16"), ("dlrm", "infer", "export"), ("vision", "infer", "export"), ("dlrm-cached", "infer", "torchscript")]
+         ("hstu", "infer", "amp-fp16"), ("dlrm", "infer", "export"), ("vision", "infer", "export"), ("dlrm-cached", "infer", "torchscript"),
+         ("dlrm", "train", "torchrec"), ("dlrm", "infer", "torchrec")]  # tests/e2e/torch_torchrec.py has where it is there
 SKIPS = [("dlrm", "train", "cuda-graphs", "CUDA graphs need a CUDA device"), ("vision", "train", "export", "export is of inference"),
          ("vision", "train", "compile-reduce-overhead", "on the CPU|has no torch.compile"),
          ("transformer-decode", "infer", "torchscript", "not a path here"), ("vision", "train", "aotinductor-native", "is of inference"),
-         ("dlrm-cached", "infer", "aotinductor-native", "has no packages of AOTInductor|serves dlrm, hstu, transformer, vision|C++ compiler")]
+         ("dlrm-cached", "infer", "aotinductor-native", "has no packages of AOTInductor|serves dlrm, hstu, transformer, vision|C++ compiler"),
+         ("dlrm-cached", "train", "torchrec", "is a path of dlrm")]
 failures = []
 
 
