@@ -70,6 +70,22 @@ def make_work(args, rank):
     dlrm = __import__("dlrm")
     size, count = dlrm.SIZES[args.size], distributed.get_world_size()
     rows, dim = list(size["tables"]), size["dim"]
+    if args.variant == "torchrec" and args.dtype != "float64":
+        args.batch = size["batch"]
+
+        class Planned(nn.Module):
+            """The tables are a torchrec collection's once the variant is prepared."""
+
+            def __init__(self):
+                super().__init__()
+                self.networks, self.bags, self.collection = common.prepare(args, dlrm.Dlrm(size)), nn.ModuleList(), None
+                self.networks.bottom, self.networks.top = map(DistributedDataParallel, (self.networks.bottom, self.networks.top))
+
+            def forward(self, dense, sparse):
+                return self.networks.interact(dense, self.collection(sparse))
+
+        work = dlrm.Work(args, rank, Planned)
+        return work, work.model.collection.pieces()
     budget = args.budget or int(BUDGET_MARGIN * sum(rows) * dim * placement.BYTES_A_VALUE / count)
     try:
         pieces = placement.plan(rows, dim, count, budget)
@@ -139,13 +155,13 @@ def make_work(args, rank):
                     tables.append(torch.cat([vector for _, vector in parts], dim=1))
             return self.networks.interact(dense, tables)
 
-    return dlrm.Work(args, rank, Sharded), pieces
+    kinds = [piece.kind for piece in pieces]
+    return dlrm.Work(args, rank, Sharded), {kind: kinds.count(kind) for kind in sorted(set(kinds))}
 
 
 def make(args, rank):
     work, pieces = make_work(args, rank)
-    kinds = [piece.kind for piece in pieces]
-    args.extra = {"pieces": {kind: kinds.count(kind) for kind in sorted(set(kinds))}}
+    args.extra = {"pieces": pieces}
     networks = work.model.networks
     return work, lambda: list(networks.bottom.parameters()) + list(networks.top.parameters())
 
@@ -154,8 +170,8 @@ def main():
     args = cli.arguments("dlrm-sharded", options=[
         ("--budget", dict(type=cli.size, default=0, metavar="BYTES",
                           help="memory of a rank for tables and their optimizer state, such as 40M; default: 1.25 of an equal share"))])
-    if args.variant not in ("eager", "amp-bf16"):
-        args.fail("argument --variant: the exchange of dlrm-sharded is not traced; eager or amp-bf16")
+    if args.variant not in ("eager", "amp-bf16", "torchrec"):
+        args.fail("argument --variant: the exchange of dlrm-sharded is not traced; eager, amp-bf16 or torchrec")
     if not ranks.started():
         ranks.launch(args, __file__)
     return ranks.run(args, lambda rank: make(args, rank))

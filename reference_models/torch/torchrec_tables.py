@@ -3,7 +3,8 @@
 
 All tables are looked up by one kernel of fbgemm: in training that of FusedEmbeddingBagCollection, whose backward pass has the optimizer inside, so
 that tables have no gradients; in inference that of torchrec.quant, with weights left in float32. What is computed is the eager model's but for
-the order of sums: the same start values, sums of bags, Adagrad of each element. The networks stay torch's.
+the order of sums: the same start values, sums of bags, Adagrad of each element. The networks stay torch's. Tables of several ranks are placed by
+torchrec's planner and exchanged by its DistributedModelParallel.
 torchrec and fbgemm_gpu are imported by lack() and fuse(), and by nothing else.
 """
 import contextlib
@@ -17,6 +18,9 @@ from torch import nn
 
 # module -> distributions that have it
 LIBRARIES = {"torchrec": ("torchrec",), "fbgemm_gpu": ("fbgemm-gpu-cpu", "fbgemm-gpu")}
+MODELS = ("dlrm", "dlrm-sharded")
+KINDS = {"table_wise": "table", "column_wise": "column"}  # of sharding, and what dlrm-sharded calls a piece
+COLUMNS_LEAST = 4  # of a piece, as placement.py has it
 FIRST_TORCH = (2, 5)  # that of both libraries' 1.0; each minor version of torch has had one of theirs since
 
 
@@ -35,6 +39,7 @@ def _quiet():
 
 def _import():
     with _quiet():
+        import torchrec.distributed.planner
         import torchrec.modules.fused_embedding_modules
         import torchrec.quant.embedding_modules
     return torchrec
@@ -59,8 +64,10 @@ def _fits(installed, wanted):
 def lack(args, version):
     """'' or why the variant is not run. version: of torch, (major, minor)."""
     name = "torch %d.%d" % version
-    if args.name != "dlrm":
-        return "torchrec is a path of dlrm, which has embedding tables on one device"
+    if args.name not in MODELS:
+        return "torchrec is a path of %s" % " and ".join(MODELS)
+    if args.name == "dlrm-sharded" and args.mode != "train":
+        return "torchrec of dlrm-sharded is of training: its kernel for the CPU is not there in inference mode"
     if args.device != "cpu":
         return "torchrec runs by fbgemm's kernels for the CPU here: --device cpu"
     if version < FIRST_TORCH:
@@ -82,24 +89,60 @@ def lack(args, version):
     return ""
 
 
+def _trained(args, model, torchrec, configs, weights):
+    fused = torchrec.modules.fused_embedding_modules
+    bags = fused.FusedEmbeddingBagCollection(configs, torch.optim.Adagrad, dict(model.ADAGRAD), device=torch.device("cpu"))
+    for name, weight in weights.items():
+        bags.embedding_bags[name].weight.detach().copy_(weight)
+    return bags
+
+
+def _served(args, model, torchrec, configs, weights):
+    """The kernel of training is not there in inference mode. This one takes the bytes of rows and, where they are quantised, their scale."""
+    return torchrec.quant.embedding_modules.EmbeddingBagCollection(
+        configs, False, torch.device("cpu"),
+        table_name_to_quantized_weights={name: (weight.view(torch.uint8), None) for name, weight in weights.items()})
+
+
+def _sharded(args, model, torchrec, configs, weights):
+    """Whole or cut by columns: row-wise sharding is not there on a CPU, and of a table on all ranks the optimizer is not inside."""
+    from torch import distributed
+    from torchrec.distributed import planner
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+    from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
+
+    whole, sharders = torchrec.EmbeddingBagCollection(configs, device=torch.device("meta")), [EmbeddingBagCollectionSharder()]
+    apply_optimizer_in_backward(torch.optim.Adagrad, whole.parameters(), dict(model.ADAGRAD))
+    limits = {"ddr_cap": args.budget} if args.budget else {}
+    topology = planner.Topology(world_size=args.ranks, local_world_size=args.ranks, compute_device="cpu", **limits)
+    kinds = {name: planner.ParameterConstraints(sharding_types=list(KINDS), min_partition=COLUMNS_LEAST) for name in weights}
+    plans = planner.EmbeddingShardingPlanner(topology=topology, batch_size=args.batch, constraints=kinds,
+                                             storage_reservation=FixedPercentageStorageReservation(0.0))
+    try:
+        plan = plans.collective_plan(whole, sharders, distributed.group.WORLD)
+    except planner.types.PlannerError as why:
+        args.fail("argument --budget: torchrec's planner: %s" % str(why).strip().split("\n")[0].rstrip(". "))
+    bags = torchrec.distributed.DistributedModelParallel(whole, device=torch.device("cpu"), plan=plan, sharders=sharders,
+                                                         init_data_parallel=False, init_parameters=False)
+    for name, value in bags.state_dict().items():
+        for shard in value.local_shards():
+            (row, column), (rows, columns) = shard.metadata.shard_offsets, shard.metadata.shard_sizes
+            shard.tensor.detach().copy_(weights[name.split(".")[-2]][row:row + rows, column:column + columns])
+    return bags
+
+
 class Collection(nn.Module):
     """All tables of a dlrm. Called with what features() makes, or with (ids, offsets) of each table."""
 
-    def __init__(self, model):
+    def __init__(self, args, model, make):
         super().__init__()
-        torchrec, cpu = _import(), torch.device("cpu")
-        tables = {str(number): table.weight.detach() for number, table in enumerate(model.tables)}
+        torchrec = _import()
+        weights = {str(number): table.weight.detach() for number, table in enumerate(model.tables)}
         configs = [torchrec.EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=weight.shape[0], embedding_dim=weight.shape[1],
-                                               pooling=torchrec.PoolingType.SUM) for name, weight in tables.items()]
-        self._keys, self._keyed = list(tables), torchrec.KeyedJaggedTensor
-        if model.training:
-            self.bags = torchrec.modules.fused_embedding_modules.FusedEmbeddingBagCollection(configs, torch.optim.Adagrad, dict(model.ADAGRAD),
-                                                                                             device=cpu)
-            for name, weight in tables.items():
-                self.bags.embedding_bags[name].weight.detach().copy_(weight)
-        else:  # the kernel of training is not there in inference mode; this one takes the bytes of a row and, of quantised ones, their scale
-            self.bags = torchrec.quant.embedding_modules.EmbeddingBagCollection(
-                configs, False, cpu, table_name_to_quantized_weights={name: (weight.view(torch.uint8), None) for name, weight in tables.items()})
+                                               pooling=torchrec.PoolingType.SUM) for name, weight in weights.items()]
+        self._keys, self._keyed = list(weights), torchrec.KeyedJaggedTensor
+        self.bags = make(args, model, torchrec, configs, weights)
 
     def features(self, sparse):
         """As the loader of such a team hands a batch over: the ids of all tables in one tensor, and the lengths of their bags."""
@@ -112,12 +155,26 @@ class Collection(nn.Module):
         if not isinstance(features, self._keyed):
             features = self.features(features)
         vectors = self.bags(features)
-        return list(torch.split(vectors.values(), vectors.length_per_key(), dim=1))
+        if hasattr(vectors, "wait"):  # from other ranks
+            vectors = vectors.wait()
+        vectors = vectors.to_dict()
+        return [vectors[key] for key in self._keys]
+
+    def pieces(self):
+        """How many shards are whole tables and how many are columns of one, as dlrm-sharded tells it."""
+        pieces = {}
+        for parameters in self.bags.plan.plan.values():
+            for sharding in parameters.values():
+                kind = KINDS[sharding.sharding_type]
+                pieces[kind] = pieces.get(kind, 0) + len(sharding.sharding_spec.shards)
+        return dict(sorted(pieces.items()))
 
 
-def fuse(model):
-    """Moves the tables of a dlrm into a collection, which has their optimizer too. Returns the model."""
+def fuse(args, model):
+    """Moves the tables of a dlrm, or of the networks of dlrm-sharded, into a collection, which has their optimizer too. Returns the model."""
+    owner = getattr(model, "networks", model)
+    make = _sharded if args.name == "dlrm-sharded" else _trained if args.mode == "train" else _served
     with _quiet():
-        model.collection = Collection(model).train(model.training)
-    model.tables = nn.ModuleList()
+        model.collection = Collection(args, owner, make).train(model.training)
+    owner.tables = nn.ModuleList()
     return model

@@ -313,7 +313,7 @@ def _make(args, model, examples, dynamic):
         return _quantised(model, examples)
     if variant == "torchrec":
         import torchrec_tables
-        return torchrec_tables.fuse(model)
+        return torchrec_tables.fuse(args, model)
     return _autocast(args, model)
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The variant torchrec of the dlrm. With a torch that is a version: what a side lacks is said, with what to install, and nothing is imported
-that is not there; plants that need gradients of tables are refused. With torchrec (envs/torchrec, or UPGATE_TORCHREC_PYTHON): losses and
-answers are those of the eager run, scores that are off are told. Without it that part is left out, which is said; --required: a failure.
-ci/torchrec makes the environment and runs this."""
+"""The variant torchrec of dlrm and dlrm-sharded. With a stand-in for torch: what a side lacks is said, with what to install; plants that need
+gradients of tables are refused. With torchrec (envs/torchrec, or UPGATE_TORCHREC_PYTHON): losses and
+answers are those of the eager run, scores that are off are told. Without it that part is left out, which is said. --all: that it is not there is
+a failure, and two ranks have the losses of the eager ones too. ci/torchrec makes the environment and runs all."""
 import importlib.util
 import json
 import os
@@ -12,6 +12,9 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import torch_models  # noqa: E402  the recorder, and launches of several ranks
+
 SOURCE = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(HERE))
 MODELS = os.path.join(SOURCE, "reference_models", "torch")
 PYTHON = os.environ.get("UPGATE_TORCHREC_PYTHON", os.path.join(SOURCE, "envs", "torchrec", "bin", "python"))
@@ -24,7 +27,7 @@ failures = []
 
 LACK = '''
 import sys, types, torchrec_tables
-args = types.SimpleNamespace(name=sys.argv[1], device=sys.argv[2])
+args = types.SimpleNamespace(name=sys.argv[1], device=sys.argv[2], mode="train")
 print(torchrec_tables.lack(args, tuple(map(int, sys.argv[3].split(".")))))
 '''
 
@@ -51,7 +54,7 @@ def make_torchrec(directory, version, error=""):
     write(os.path.join(directory, "fbgemm_gpu", "__init__.py"))
     write(os.path.join(directory, "fbgemm_gpu_cpu-1.8.0.dist-info", "METADATA"), "Metadata-Version: 2.1\nName: fbgemm_gpu-cpu\nVersion: 1.8.0\n")
     write(os.path.join(directory, "torchrec", "__init__.py"), "raise %s" % error if error else "")
-    for module in ("modules/fused_embedding_modules.py", "quant/embedding_modules.py"):
+    for module in ("distributed/planner.py", "modules/fused_embedding_modules.py", "quant/embedding_modules.py"):
         write(os.path.join(directory, "torchrec", os.path.dirname(module), "__init__.py"))
         write(os.path.join(directory, "torchrec", module))
     write(os.path.join(directory, "torchrec-%s.dist-info" % version, "METADATA"), "Metadata-Version: 2.1\nName: torchrec\nVersion: %s\n" % version)
@@ -81,7 +84,8 @@ def check_lacks(directory):
              (("dlrm", "cpu", "2.13"), "native", "torch 2.13: torchrec cannot be imported: undefined symbol: x; %s, and what they require" % fix),
              (("dlrm", "cpu", "2.4"), "right", "torch 2.4 has no torchrec 1.x: it begins with torch 2.5"),
              (("dlrm", "cpu", "1.13"), None, "torch 1.13 has no torchrec 1.x: it begins with torch 2.5"),
-             (("dlrm-cached", "cpu", "2.13"), "right", "torchrec is a path of dlrm, which has embedding tables on one device"),
+             (("dlrm-cached", "cpu", "2.13"), "right", "torchrec is a path of dlrm and dlrm-sharded"),
+             (("dlrm-sharded", "cpu", "2.13"), "right", ""),
              (("dlrm", "cuda", "2.13"), "right", "torchrec runs by fbgemm's kernels for the CPU here: --device cpu")]
     if not any(importlib.util.find_spec(module) for module in ("torchrec", "fbgemm_gpu")):  # else this interpreter has them itself
         cases += [(("dlrm", "cpu", "2.13"), None, "torch 2.13 is without torchrec and fbgemm_gpu here; " + fix),
@@ -143,16 +147,43 @@ def check_runs(directory):
               name: run["notes"] for name, run in runs.items()})
 
 
+def check_ranks(directory):
+    """dlrm-sharded, where the planner of torchrec places the tables. Not the answers: there is no inference of it, which is said."""
+    write(os.path.join(directory, "shim", "upgate.py"), torch_models.RECORDER)
+    words = COMMON + ["--ranks", "2"]
+    runs = {name: torch_models.Run(PYTHON, os.path.join(directory, "shim"), "dlrm-sharded", words + more)
+            for name, more in (("eager", []), ("torchrec", ["--variant", "torchrec"]),
+                               ("torchrec 1000", ["--variant", "torchrec", "--budget", "1000"]),
+                               ("torchrec infer", ["--variant", "torchrec", "--mode", "infer"]))}
+    for run in runs.values():
+        run.wait()
+    small, infer = runs.pop("torchrec 1000"), runs.pop("torchrec infer")
+    check(small.status not in (0, 77) and "argument --budget: torchrec's planner: " in small.stderr,
+          "a budget that is too small: %s" % small.stderr[-800:])
+    check(infer.status == 77 and infer.stderr.count("\n") == 1 and "torchrec of dlrm-sharded is of training" in infer.stderr,
+          "there is no inference: %s, %s" % (infer.status, infer.stderr[-800:]))
+    if not all([run.good(2) for run in runs.values()]):
+        return check(False, "two ranks do not train: %s" % {name: run.stderr[-800:] for name, run in runs.items()})
+    losses = {name: sum(sorted(run.losses(rank) for rank in (0, 1)), []) for name, run in runs.items()}  # by pid, which tells no rank
+    error = max(abs(a / b - 1) for a, b in zip(losses["torchrec"], losses["eager"]))
+    pieces = json.loads(runs["torchrec"].stdout.splitlines()[-1])["pieces"]
+    print("torchrec, two ranks: pieces %s, losses off eager by %.2g" % (pieces, error), flush=True)
+    check(error < EXACT and len(losses["torchrec"]) == len(losses["eager"]) == 20, "torchrec, two ranks: losses off eager by %g" % error)
+    check(pieces and set(pieces) <= {"table", "column"} and sum(pieces.values()) >= 3, "torchrec places three tables: %s" % pieces)
+
+
 def main():
-    required = sys.argv[1:] == ["--required"]
+    everything = sys.argv[1:] == ["--all"]
     with tempfile.TemporaryDirectory() as directory:
         check_lacks(directory)
         check_refusals()
         if os.access(PYTHON, os.X_OK):
             check_runs(directory)
+            if everything:
+                check_ranks(directory)
         else:
             print("losses and answers are not compared: no '%s'; ci/torchrec makes it and compares them" % PYTHON)
-            check(not required, "--required: torchrec is not there")
+            check(not everything, "--all: torchrec is not there")
     print("%d failures" % len(failures) if failures else "all good")
     return 1 if failures else 0
 
