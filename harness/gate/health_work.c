@@ -29,6 +29,19 @@ static const double work_outside_said_ns = 1e8; // less is not worth a word
 
 // --- steps and samples ---------------------------------------------------------------------------
 
+enum work_kind { WORK_STEPS, WORK_RANK_STEPS, WORK_SAMPLES, WORK_KIND_COUNT };
+
+static const struct {
+    const char *finding, *differ, *why, *fewer;
+} work_words[WORK_KIND_COUNT] = {
+    [WORK_STEPS] = {"steps", "make different numbers of steps",
+                    "a step may not be the same work; give the number by {steps} in the command, or name another step",
+                    "makes fewer steps than the baseline, or none"},
+    [WORK_RANK_STEPS] = {"ranks", "make different numbers of steps on all ranks together",
+                         "a step is not the same work", "makes fewer steps on all ranks together than the baseline"},
+    [WORK_SAMPLES] = {"samples", "take different numbers of samples", "a step is not the same work",
+                      "takes fewer samples than the baseline"}};
+
 // Of both sides' launches: steps that they made, or samples that they took.
 struct work_counts {
     int pairs;
@@ -38,20 +51,21 @@ struct work_counts {
     double last[PLAN_SIDES]; // in the last one of those
 };
 
-static double work_amount(const struct measure_launch *launch, bool samples)
+static double work_amount(const struct measure_launch *launch, enum work_kind kind)
 {
-    double amount = samples ? launch->samples : (double)launch->steps;
-    return amount > 0 ? amount : 0; // NAN, -1: not told, none
+    const double amounts[WORK_KIND_COUNT] = {[WORK_STEPS] = (double)launch->steps, [WORK_RANK_STEPS] = launch->rank_steps,
+                                             [WORK_SAMPLES] = launch->samples};
+    return amounts[kind] > 0 ? amounts[kind] : 0; // NAN, -1: not told, none
 }
 
 // None beside some is fewer where that side makes steps in other launches: else it has no step calls, and is not judged by them. Samples
 // that a launch does not tell it may have taken.
-static bool work_compares(const struct workload_facts *facts, bool samples, const double amounts[PLAN_SIDES])
+static bool work_compares(const struct workload_facts *facts, enum work_kind kind, const double amounts[PLAN_SIDES])
 {
     for (int side = 0; side < PLAN_SIDES; side++) {
         bool some = amounts[side] > 0;
-        for (int i = 0; i < facts->main_count && !some && !samples; i++)
-            some = work_amount(&facts->main[i].sides[side], samples) > 0;
+        for (int i = 0; i < facts->main_count && !some && kind == WORK_STEPS; i++)
+            some = work_amount(&facts->main[i].sides[side], kind) > 0;
         if (!some)
             return false;
     }
@@ -65,15 +79,15 @@ static double work_margin(const struct plan_gate *gate)
     return fmax(metric_infos[METRIC_STEP_TIME].margin_default, metric->present ? metric->margin : 0);
 }
 
-static struct work_counts work_count(const struct workload_facts *facts, double margin, bool samples)
+static struct work_counts work_count(const struct workload_facts *facts, enum work_kind kind, double margin)
 {
     struct work_counts counts = {.ratio = 1};
     double *ratios = xcalloc((size_t)facts->main_count + 1, sizeof *ratios);
     size_t both = 0;
     for (int i = 0; i < facts->main_count; i++) {
         const struct measure_launch *sides = facts->main[i].sides;
-        double amounts[PLAN_SIDES] = {work_amount(&sides[0], samples), work_amount(&sides[1], samples)};
-        if (!work_compares(facts, samples, amounts))
+        double amounts[PLAN_SIDES] = {work_amount(&sides[0], kind), work_amount(&sides[1], kind)};
+        if (!work_compares(facts, kind, amounts))
             continue;
         counts.pairs++;
         for (int side = 0; side < PLAN_SIDES; side++) {
@@ -93,30 +107,25 @@ static struct work_counts work_count(const struct workload_facts *facts, double 
 }
 
 // A side that makes more steps than the other may cut the same work into smaller ones, or run for a time and be faster; one that takes
-// other samples does other work in as many steps. Beyond the margin at which they would count, times are no evidence of a pass then. Nor
-// where it is so in some launches only: of a program that makes the same number otherwise they are counted; of one that runs for a time,
-// whose numbers go either way, the sign test tells.
-static bool work_differs(const struct workload_facts *facts, const struct plan_gate *gate, bool samples, struct findings *findings)
+// other samples, or has other ranks, does other work in as many steps. Beyond the margin at which they would count, times are no evidence
+// of a pass then. Nor where it is so in some launches only: of a program that makes the same number otherwise they are counted; of one that
+// runs for a time, whose numbers go either way, the sign test tells.
+static bool work_differs(const struct workload_facts *facts, const struct plan_gate *gate, enum work_kind kind, struct findings *findings)
 {
-    struct work_counts counts = work_count(facts, work_margin(gate), samples);
-    const char *kind = samples ? "samples" : "steps";
+    double margin = work_margin(gate);
+    struct work_counts counts = work_count(facts, kind, margin);
     int a = counts.fewer[0], b = counts.fewer[1], side = counts.ratio > 1;
-    if (fabs(counts.ratio - 1) > work_margin(gate)) {
-        if (samples)
-            findings_add(findings, facts->name, kind, side, FINDING_INCONCLUSIVE,
-                         "the sides take different numbers of samples, %.0f a launch of the baseline and %.0f of the candidate: a step is not "
-                         "the same work", counts.last[0], counts.last[1]);
-        else
-            findings_add(findings, facts->name, kind, side, FINDING_INCONCLUSIVE,
-                         "the sides make different numbers of steps, %.0f a launch of the baseline and %.0f of the candidate: a step may not be the "
-                         "same work; give the number by {steps} in the command, or name another step", counts.last[0], counts.last[1]);
+    if (fabs(counts.ratio - 1) > margin) {
+        findings_add(findings, facts->name, work_words[kind].finding, side, FINDING_INCONCLUSIVE,
+                     "the sides %s, %.0f a launch of the baseline and %.0f of the candidate: %s", work_words[kind].differ, counts.last[0],
+                     counts.last[1], work_words[kind].why);
         return true;
     }
     if (!(b >= WORK_FEWER && !counts.less[0]) && binomial_tail(b, a + b, 0.5) >= HEALTH_ALPHA)
         return false;
-    findings_add(findings, facts->name, kind, 1, FINDING_INCONCLUSIVE,
-                 "in %d of %d pairs the candidate %s than the baseline%s, the baseline in %d: times say nothing of what was left out",
-                 b, counts.pairs, samples ? "takes fewer samples" : "makes fewer steps", samples ? "" : ", or none", a);
+    findings_add(findings, facts->name, work_words[kind].finding, 1, FINDING_INCONCLUSIVE,
+                 "in %d of %d pairs the candidate %s, the baseline in %d: times say nothing of what was left out", b, counts.pairs,
+                 work_words[kind].fewer, a);
     return true;
 }
 
@@ -219,8 +228,9 @@ static void work_outside_steps(const struct workload_facts *facts, const struct 
 
 void health_work(const struct workload_facts *facts, const struct plan_gate *gate, struct findings *findings)
 {
-    if (!work_differs(facts, gate, false, findings)) // samples follow from steps
-        work_differs(facts, gate, true, findings);
+    bool differs = false;
+    for (int kind = 0; kind < WORK_KIND_COUNT && !differs; kind++) // of ranks follow from steps, and samples from both
+        differs = work_differs(facts, gate, (enum work_kind)kind, findings);
     work_answers(facts, false, findings);
     work_answers(facts, true, findings);
     work_outside_steps(facts, gate, false, findings);

@@ -41,6 +41,14 @@ static void measure_whole(const struct launch_rows *rows, struct measure_launch 
     measure_put(launch, METRIC_STARTUP_TIME, rows->startup_ns, MEASURE_NO_STEPS);
 }
 
+static double measure_rank_steps(const struct launch_rows *rows)
+{
+    double steps = 0;
+    for (int i = 0; i < rows->rank_count; i++)
+        steps += rows->ranks[i].count;
+    return steps;
+}
+
 static void measure_steps(const struct pair_rows *rows, struct measure_pair *pair)
 {
     struct measure_state state = {.rows = rows, .pair = pair};
@@ -75,6 +83,7 @@ void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair)
         *launch = (struct measure_launch){.id = source->id,
                                           .fate = source->fate,
                                           .steps = source->steps,
+                                          .rank_steps = measure_rank_steps(source),
                                           .samples = rank_rows_samples(source, 0, INT64_MAX),
                                           .requests = source->requests,
                                           .requests_failed = source->requests_failed,

@@ -34,6 +34,7 @@ struct measure_launch {
     int64_t id;
     enum launch_fate fate;
     int64_t steps;            // -1: made no step call
+    double rank_steps;        // that were recorded, of all ranks together
     double samples;           // that its steps told, of all ranks; NAN: not told
     double requests, requests_failed, requests_wrong; // of servers; NAN, 0: not told
     double end_ns;            // from its last step to its end; NAN: not known

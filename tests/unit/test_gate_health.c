@@ -345,6 +345,35 @@ TEST(steps_of_fewer_samples_do_not_pass)
     }
 }
 
+// As many steps a rank, by other ranks: those that are there have nobody to wait for.
+TEST(a_candidate_with_other_ranks_does_not_pass)
+{
+    static const struct {
+        const char *where; // rows of two ranks of 120 steps each that are not there
+        enum exit_code exit;
+        const char *says;
+    } cases[] = {
+        {"rank = 1 AND launch_id % 2 = 0", EXIT_CODE_INCONCLUSIVE,
+         "the sides make different numbers of steps on all ranks together, 240 a launch of the baseline and 120 of the candidate: a step is not"},
+        {"rank = 1 AND launch_id % 2 = 1", EXIT_CODE_INCONCLUSIVE, "120 a launch of the baseline and 240 of the candidate"},
+        {"rank = 1 AND idx >= 60 AND launch_id % 2 = 0", EXIT_CODE_INCONCLUSIVE, "240 a launch of the baseline and 180 of the candidate"},
+        {"rank = 1 AND launch_id IN (6, 14)", EXIT_CODE_INCONCLUSIVE,
+         "in 2 of 10 pairs the candidate makes fewer steps on all ranks together than the baseline, the baseline in 0"},
+        {"rank = 1", EXIT_CODE_PASS, ""},
+        {"rank = 1 AND idx = 119 AND launch_id % 2 = 0", EXIT_CODE_PASS, ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char sql[128];
+        open_calibrated();
+        world_pairs(&world, 10, (struct world_pair){.ranks = 2, .no_samples = true});
+        snprintf(sql, sizeof sql, "DELETE FROM step WHERE %s", cases[i].where);
+        world_sql(&world, sql);
+        CHECK_INT(world_judge(&world), cases[i].exit);
+        CHECK_STR(world_text(&world, EFFECT("ranks")), *cases[i].says ? "inconclusive" : "");
+        CHECK_CONTAINS(world_text(&world, REASON), cases[i].says);
+        world_close(&world);
+    }
+}
+
 // Each launch tells 700 requests; a, b: how many of them failed (or were wrong: `name`), b in the pairs up to `until` only.
 static void check_requests(const char *name, int a, int b, int until, int exit_code, const char *effect, const char *says)
 {
