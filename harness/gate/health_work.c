@@ -27,9 +27,9 @@ static const double work_answers_alpha = 0.1; // as voids: of equal sides one ru
 static const double work_outside_times = 2, work_outside_share = 0.1, work_outside_ns = 5e9;
 static const double work_outside_said_ns = 1e8; // less is not worth a word
 
-// --- steps and samples ---------------------------------------------------------------------------
+// --- steps, samples and requests -----------------------------------------------------------------
 
-enum work_kind { WORK_STEPS, WORK_RANK_STEPS, WORK_SAMPLES, WORK_KIND_COUNT };
+enum work_kind { WORK_STEPS, WORK_RANK_STEPS, WORK_SAMPLES, WORK_REQUESTS, WORK_KIND_COUNT };
 
 static const struct {
     const char *finding, *differ, *why, *fewer;
@@ -40,9 +40,11 @@ static const struct {
     [WORK_RANK_STEPS] = {"ranks", "make different numbers of steps on all ranks together",
                          "a step is not the same work", "makes fewer steps on all ranks together than the baseline"},
     [WORK_SAMPLES] = {"samples", "take different numbers of samples", "a step is not the same work",
-                      "takes fewer samples than the baseline"}};
+                      "takes fewer samples than the baseline"},
+    [WORK_REQUESTS] = {"requests", "answer different numbers of requests", "times say nothing of those that are missing",
+                       "answers fewer requests than the baseline, or tells of none"}};
 
-// Of both sides' launches: steps that they made, or samples that they took.
+// Of both sides' launches: steps that they made, samples that they took, or requests that they answered.
 struct work_counts {
     int pairs;
     int less[PLAN_SIDES];    // pairs in which this side has fewer
@@ -51,20 +53,27 @@ struct work_counts {
     double last[PLAN_SIDES]; // in the last one of those
 };
 
+static bool work_tells_requests(const struct measure_launch *launch)
+{
+    return launch->requests > 0 && isfinite(launch->requests);
+}
+
 static double work_amount(const struct measure_launch *launch, enum work_kind kind)
 {
     const double amounts[WORK_KIND_COUNT] = {[WORK_STEPS] = (double)launch->steps, [WORK_RANK_STEPS] = launch->rank_steps,
-                                             [WORK_SAMPLES] = launch->samples};
+                                             [WORK_SAMPLES] = launch->samples,
+                                             [WORK_REQUESTS] = work_tells_requests(launch) ? launch->requests : 0};
     return amounts[kind] > 0 ? amounts[kind] : 0; // NAN, -1: not told, none
 }
 
 // None beside some is fewer where that side makes steps in other launches: else it has no step calls, and is not judged by them. Samples
-// that a launch does not tell it may have taken.
+// that a launch does not tell it may have taken. A server that answers nothing tells of no request.
 static bool work_compares(const struct workload_facts *facts, enum work_kind kind, const double amounts[PLAN_SIDES])
 {
     for (int side = 0; side < PLAN_SIDES; side++) {
-        bool some = amounts[side] > 0;
-        for (int i = 0; i < facts->main_count && !some && kind == WORK_STEPS; i++)
+        bool some = amounts[side] > 0 || (kind == WORK_REQUESTS && side == 1);
+        bool elsewhere = kind == WORK_STEPS || kind == WORK_REQUESTS;
+        for (int i = 0; i < facts->main_count && !some && elsewhere; i++)
             some = work_amount(&facts->main[i].sides[side], kind) > 0;
         if (!some)
             return false;
@@ -72,11 +81,12 @@ static bool work_compares(const struct workload_facts *facts, enum work_kind kin
     return amounts[0] > 0 || amounts[1] > 0;
 }
 
-// How much slower a candidate may be, and of a program that runs for a time how many steps fewer it makes then.
-static double work_margin(const struct plan_gate *gate)
+// How much slower a candidate may be, and of a program that runs for a time how many steps, or requests, fewer it makes then.
+static double work_margin(const struct plan_gate *gate, enum work_kind kind)
 {
-    const struct plan_metric *metric = &gate->metrics[METRIC_STEP_TIME];
-    return fmax(metric_infos[METRIC_STEP_TIME].margin_default, metric->present ? metric->margin : 0);
+    enum metric_id id = kind == WORK_REQUESTS ? METRIC_TOTAL_TIME : METRIC_STEP_TIME;
+    const struct plan_metric *metric = &gate->metrics[id];
+    return fmax(metric_infos[id].margin_default, metric->present ? metric->margin : 0);
 }
 
 static struct work_counts work_count(const struct workload_facts *facts, enum work_kind kind, double margin)
@@ -109,13 +119,13 @@ static struct work_counts work_count(const struct workload_facts *facts, enum wo
 // A side that makes more steps than the other may cut the same work into smaller ones, or run for a time and be faster; one that takes
 // other samples, or has other ranks, does other work in as many steps. Beyond the margin at which they would count, times are no evidence
 // of a pass then. Nor where it is so in some launches only: of a program that makes the same number otherwise they are counted; of one that
-// runs for a time, whose numbers go either way, the sign test tells.
+// runs for a time, whose numbers go either way, the sign test tells. Who answers more requests than the baseline has left out none.
 static bool work_differs(const struct workload_facts *facts, const struct plan_gate *gate, enum work_kind kind, struct findings *findings)
 {
-    double margin = work_margin(gate);
+    double margin = work_margin(gate, kind);
     struct work_counts counts = work_count(facts, kind, margin);
     int a = counts.fewer[0], b = counts.fewer[1], side = counts.ratio > 1;
-    if (fabs(counts.ratio - 1) > margin) {
+    if (fabs(counts.ratio - 1) > margin && !(kind == WORK_REQUESTS && side == 1)) {
         findings_add(findings, facts->name, work_words[kind].finding, side, FINDING_INCONCLUSIVE,
                      "the sides %s, %.0f a launch of the baseline and %.0f of the candidate: %s", work_words[kind].differ, counts.last[0],
                      counts.last[1], work_words[kind].why);
@@ -130,11 +140,6 @@ static bool work_differs(const struct workload_facts *facts, const struct plan_g
 }
 
 // --- answers of servers --------------------------------------------------------------------------
-
-static bool work_tells_requests(const struct measure_launch *launch)
-{
-    return launch->requests > 0 && isfinite(launch->requests);
-}
 
 static double work_bad_requests(const struct measure_launch *launch, bool wrong)
 {
@@ -229,8 +234,9 @@ static void work_outside_steps(const struct workload_facts *facts, const struct 
 void health_work(const struct workload_facts *facts, const struct plan_gate *gate, struct findings *findings)
 {
     bool differs = false;
-    for (int kind = 0; kind < WORK_KIND_COUNT && !differs; kind++) // of ranks follow from steps, and samples from both
+    for (int kind = WORK_STEPS; kind <= WORK_SAMPLES && !differs; kind++) // of ranks follow from steps, and samples from both
         differs = work_differs(facts, gate, (enum work_kind)kind, findings);
+    work_differs(facts, gate, WORK_REQUESTS, findings);
     work_answers(facts, false, findings);
     work_answers(facts, true, findings);
     work_outside_steps(facts, gate, false, findings);

@@ -423,6 +423,40 @@ TEST(requests_that_all_went_well_or_that_one_side_tells_are_no_finding)
     }
 }
 
+// A server that takes what comes for a time ends when it would have ended anyway: what it left unanswered is in no time of the launch.
+TEST(a_candidate_that_answers_fewer_requests_does_not_pass)
+{
+    static const struct {
+        const char *gate, *told; // requests of a launch
+        enum exit_code exit;
+        const char *says;
+    } cases[] = {
+        {NULL, "iif(side, 560, 700)", EXIT_CODE_INCONCLUSIVE,
+         "the sides answer different numbers of requests, 700 a launch of the baseline and 560 of the candidate: times say nothing"},
+        {NULL, "iif(side, 0, 700)", EXIT_CODE_INCONCLUSIVE,
+         "in 10 of 10 pairs the candidate answers fewer requests than the baseline, or tells of none, the baseline in 0"},
+        {NULL, "iif(side AND pair_id IN (3, 7), 0, 700)", EXIT_CODE_INCONCLUSIVE, "in 2 of 10 pairs the candidate answers fewer requests"},
+        {NULL, "iif(side AND pair_id = 3, 0, 700)", EXIT_CODE_PASS, ""},
+        {NULL, "iif(side, 690, 700)", EXIT_CODE_PASS, ""},
+        {NULL, "iif(side, 900, 700)", EXIT_CODE_PASS, ""},
+        {NULL, "iif(side, 700, 0)", EXIT_CODE_PASS, ""},
+        {NULL, "700 - iif(side = pair_id % 2, 35, 0)", EXIT_CODE_PASS, ""}, // either side, as it comes
+        {"gate: {metrics: {total_time: {margin: 25%}, step_time: {margin: 2%}}}", "iif(side, 560, 700)", EXIT_CODE_PASS, ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char sql[256];
+        world_open(&world, NULL, cases[i].gate);
+        world_certificate(&world, "host", "steps", 0.01);
+        world_pairs(&world, 10, (struct world_pair){0});
+        snprintf(sql, sizeof sql, "INSERT INTO launch_value (launch_id, rank, name, value) SELECT id, 0, 'upgate.requests', n FROM "
+                 "(SELECT id, %s AS n FROM launch) WHERE n > 0", cases[i].told);
+        world_sql(&world, sql);
+        CHECK_INT(world_judge(&world), cases[i].exit);
+        CHECK_STR(world_text(&world, EFFECT("requests")), *cases[i].says ? "inconclusive" : "");
+        CHECK_CONTAINS(world_text(&world, REASON), cases[i].says);
+        world_close(&world);
+    }
+}
+
 #define OUTSIDE "SELECT text FROM finding WHERE kind = 'outside'"
 
 // Seconds of the start-up and behind the last step, of both sides, on top of 10 pairs of equal launches of some 0.64 s of steps.
