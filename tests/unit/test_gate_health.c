@@ -457,6 +457,30 @@ TEST(a_candidate_that_answers_fewer_requests_does_not_pass)
     }
 }
 
+// Of 700 requests by a schedule the 7 slowest are the tail: a candidate that skips them has none.
+TEST(requests_of_the_tail_that_are_left_out_do_not_pass)
+{
+    static const struct {
+        double rate; // 0: a closed loop
+        const char *left_out;
+        enum exit_code exit;
+    } cases[] = {{100, "side = 1", EXIT_CODE_INCONCLUSIVE},
+                 {100, "side = 1 AND pair_id IN (3, 7)", EXIT_CODE_INCONCLUSIVE},
+                 {100, "side = pair_id % 2", EXIT_CODE_PASS}, // as it comes
+                 {0, "side = 1", EXIT_CODE_PASS}}; // whose end nobody has set, such as that of a time
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char sql[128];
+        world_open(&world, "workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
+        world_certificate(&world, "host", "steps", 0.01);
+        world_pairs(&world, 10, (struct world_pair){.rate = cases[i].rate, .steps = 700});
+        snprintf(sql, sizeof sql, "UPDATE launch SET steps = steps - 7 WHERE %s", cases[i].left_out);
+        world_sql(&world, sql);
+        CHECK_INT(world_judge(&world), cases[i].exit);
+        CHECK_STR(world_text(&world, EFFECT("steps")), cases[i].exit == EXIT_CODE_PASS ? "" : "inconclusive");
+        world_close(&world);
+    }
+}
+
 #define OUTSIDE "SELECT text FROM finding WHERE kind = 'outside'"
 
 // Seconds of the start-up and behind the last step, of both sides, on top of 10 pairs of equal launches of some 0.64 s of steps.
