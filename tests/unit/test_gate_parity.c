@@ -259,6 +259,29 @@ TEST(steps_that_the_candidate_leaves_out)
     world_close(&world);
 }
 
+// What one launch has lost says nothing of the others, nor of more than it is.
+TEST(losses_excuse_no_more_outputs_than_were_lost)
+{
+    open_calibrated();
+    add_pairs(0, 0);
+    for (int pair = 5; pair <= 6; pair++)
+        for (int step = 5; step < 8; step++)
+            add_output_at(2 * pair - 1, step, 0, NULL);
+    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (10, 'step protocol', 'tensors', 3, 0)");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE); // those of pair 6
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), "; 6 recorded by the baseline only (some of the candidate's were lost)");
+    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (12, 'step protocol', 'tensors', 2, 0)");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE); // two of three
+    world_sql(&world, "UPDATE ledger SET dropped = 3");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    world_sql(&world, "DELETE FROM tensor WHERE launch_id = 8"); // all of another pair
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), "missing: recorded by the baseline only in 1 pair");
+    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (8, 'step protocol', 'tensors', 1, 0)");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    world_close(&world);
+}
+
 TEST(another_shape_or_an_unknown_type)
 {
     open_calibrated();

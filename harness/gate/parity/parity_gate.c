@@ -78,8 +78,8 @@ static int parity_yardsticks(struct parity_work *work, struct error *err)
 }
 
 // Outputs that the ring or the limit of a launch's outputs took from the candidate were not left
-// out by it.
-static int parity_lost(struct parity_work *work, int64_t pair_id, struct error *err)
+// out by it: of this launch, and no more than were taken. `unmatched`: of this pair.
+static int parity_lost(struct parity_work *work, int64_t pair_id, long unmatched, bool missing, struct error *err)
 {
     int64_t lost = 0;
     int rc =
@@ -88,7 +88,10 @@ static int parity_lost(struct parity_work *work, int64_t pair_id, struct error *
                       "g.launch_id WHERE l.pair_id = ? AND l.side = 1 AND g.producer = "
                       "'step protocol' AND g.kind LIKE 'tensors%'",
                       "i", pair_id);
-    work->tally.lost += (long)lost;
+    bool excused = lost >= unmatched;
+    work->tally.lost += excused;
+    work->tally.left_out += !excused;
+    work->tally.missing += missing && !excused;
     return rc;
 }
 
@@ -108,7 +111,7 @@ static int parity_pairs(struct parity_work *work, struct error *err)
         if (rc == 0)
             parity_pair(work, head, &a, &b);
         if (rc == 0 && work->tally.unmatched > unmatched)
-            rc = parity_lost(work, head->id, err);
+            rc = parity_lost(work, head->id, work->tally.unmatched - unmatched, b.count == 0, err);
         tensor_rows_clear(&a);
         tensor_rows_clear(&b);
         counted += parity_is_counted(head);

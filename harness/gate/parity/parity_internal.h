@@ -37,8 +37,9 @@ struct parity_tally {
     long beyond, beyond_unequal;       // no values were kept, for those before them took the room: by digest, and of them that differ
     long sketched, truncated;          // long tensors that differ: with a sketch, without one
     long unseen;                       // whose digests differ and nothing else that is kept
-    long unmatched, lost; // recorded by the baseline only; of them with losses on record
-    int missing;          // pairs in which the candidate recorded none
+    long unmatched;     // recorded by the baseline only
+    int lost, left_out; // pairs with such outputs, by whether as many as these are on record as lost
+    int missing;        // of those that were left out, pairs in which the candidate recorded none
 };
 struct parity_where {
     int64_t seed, step, rank;

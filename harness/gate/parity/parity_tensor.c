@@ -284,7 +284,6 @@ void parity_pair(struct parity_work *work, const struct pair_head *head,
         met = met || b;
     }
     work->tally.pairs += met;
-    work->tally.missing += rows_a->count > 0 && rows_b->count == 0;
     if (work->sampled)
         parity_pool_pair(work, head, rows_a, rows_b);
 }

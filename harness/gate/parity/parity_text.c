@@ -175,7 +175,7 @@ static void text_tally(const struct parity_work *work, struct strbuf *text)
         strbuf_add(text, "; %ld differ where nothing was kept but a digest", tally->unseen);
     if (tally->unmatched)
         strbuf_add(text, "; %ld recorded by the baseline only%s", tally->unmatched,
-                   tally->lost ? " (the candidate's were lost)" : "");
+                   tally->lost ? tally->left_out ? " (some of the candidate's were lost)" : " (the candidate's were lost)" : "");
 }
 
 static void text_missing(const struct parity_work *work, struct parity_row *row)
@@ -233,7 +233,7 @@ void parity_tell(const struct parity_work *work, struct parity_row *row)
                                .error_b = NAN,
                                .verdict = CELL_INCONCLUSIVE};
     struct strbuf text = {0};
-    if (!work->rows_a || !work->rows_b || (work->tally.missing && !work->tally.lost)) {
+    if (!work->rows_a || !work->rows_b || work->tally.missing) {
         text_missing(work, row);
     } else if (work->shape_differs) {
         row->rule = "shape";
@@ -264,7 +264,7 @@ void parity_tell(const struct parity_work *work, struct parity_row *row)
     // those are equal to the last bit, one that differs does.
     const struct parity_tally *tally = &work->tally;
     bool strikes_late = tally->beyond_unequal && !work->sampled && tally->equal == tally->tensors;
-    bool left_out = (tally->unmatched && !tally->lost) || tally->digest_unequal || tally->unseen || strikes_late;
+    bool left_out = tally->left_out || tally->digest_unequal || tally->unseen || strikes_late;
     if (left_out && row->verdict == CELL_PASS)
         row->verdict = CELL_INCONCLUSIVE;
     row->uncompared = work->sampled ? tally->beyond : tally->beyond_unequal;
