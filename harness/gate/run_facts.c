@@ -176,6 +176,7 @@ void run_facts_judge(struct store *store, struct run_facts *run)
     }
     run_facts_find_lacking(run);
     run_facts_find_floors(run);
+    run_facts_find_looser(run);
 }
 
 void run_facts_clear(struct run_facts *run)

@@ -37,6 +37,8 @@ int run_facts_load(struct store *store, const struct plan_gate *policy, enum fac
 void run_facts_judge(struct store *store, struct run_facts *run);
 // Has a workload so many ranks, and is there one like it with 1 rank to hold it against?
 bool run_facts_scales(const struct run_facts *run, uint64_t ranks);
+// A finding where the policy that is applied asks for less than the run's plan (policy.c).
+void run_facts_find_looser(struct run_facts *run);
 void run_facts_clear(struct run_facts *run);
 
 #endif

@@ -267,6 +267,7 @@ static void summary_pass(const struct summary_input *input, const struct summary
     strbuf_add(text, "%s %d gated cell%s within the margins",
                count->gated == 1 ? "the" : "all", count->gated,
                count->gated == 1 ? " is" : "s are");
+    summary_add_notes(input->run, "policy", text);
     summary_add_untimed(input->run, text);
     summary_add_notes(input->run, "work", text);
     strbuf_add(text, "; nearest to its margin: ");

@@ -228,6 +228,42 @@ TEST(another_policy_judges_the_same_rows)
     world_close(&world);
 }
 
+// The plan of the run: alpha 1 %, its default metrics, looks at 10 pairs and more.
+TEST(a_policy_that_asks_for_less_than_the_plan_says_so)
+{
+    struct plan *plan = NULL;
+    struct error err = {0};
+    char *command[] = {"x"};
+    CHECK_INT(plan_from_command("/bin/true", "/bin/true", command, 1, &plan, &err), 0);
+    const char *says[] = {"", "", "step_time may be 10 % worse, not 2 %", "alpha is 5 %, not 1 %, parity is off, certificates may be 60 days old, not 30",
+                          "throughput is not judged, peak_memory is not judged"};
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+        enum exit_code verdict = EXIT_CODE_USAGE;
+        struct plan_gate policy = plan->gate;
+        policy.metrics[METRIC_STEP_TIME].margin = i == 1 ? 0.015 : i == 2 ? 0.1 : policy.metrics[METRIC_STEP_TIME].margin;
+        policy.metrics_default = i != 4;
+        for (int m = 0; m < METRIC_COUNT && i == 4; m++)
+            policy.metrics[m].present = m == METRIC_STEP_TIME || m == METRIC_MEAN_STEP_TIME || m == METRIC_SLOW_STEPS || m == METRIC_WARM_UP_TIME;
+        if (i == 3) {
+            policy.alpha = 0.05;
+            policy.parity = PLAN_PARITY_OFF;
+            policy.calibration_age_ns *= 2;
+        }
+        CHECK_INT(gate_judge(world.store, &policy, &verdict, &err), 0);
+        CHECK_INT(verdict, EXIT_CODE_PASS);
+        CHECK_STR(world_text(&world, "SELECT effect FROM finding WHERE kind = 'policy'"), *says[i] ? "note" : "");
+        CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'policy'"), says[i]);
+        CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                       *says[i] ? "within the margins; by a policy that asks for less than the run's plan: " : "within the margins; ");
+    }
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS); // by the plan again
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'policy'"), 0);
+    plan_free(plan);
+    world_close(&world);
+}
+
 TEST(what_no_control_covers_never_passes)
 {
     world_open(&world, NULL, NULL);
