@@ -492,6 +492,20 @@ static void cells_find_added(const struct workload_facts *facts, struct findings
                      metric_infos[metric].name, added, facts->main_count);
 }
 
+// A tail that is gated by default, and has too few requests in all launches to be one: nobody asked for it by name, and the median says
+// nothing of it.
+static void cells_find_no_tail(const struct cell_context *context, struct findings *findings)
+{
+    const struct workload_facts *facts = context->facts;
+    const enum metric_id metric = METRIC_LATENCY_P99;
+    if (!facts->main_count || !context->gate->metrics_default || cell_gated(facts, context->gate, metric) || !cell_applies(facts, metric) ||
+        !plan_metric_gated(context->gate, workload_facts_mode(facts), facts->has_steps, metric))
+        return;
+    const char *why = measure_reason_text(facts->main[facts->main_count - 1].sides[0].reason[metric]);
+    findings_add(findings, facts->name, "unjudged", -1, FINDING_NOTE, "%s was not judged: %s", metric_infos[metric].name,
+                 why ? why : "not measured");
+}
+
 int cells_judge(const struct cell_context *context, struct cell **ret_cells,
                 struct findings *findings)
 {
@@ -511,6 +525,7 @@ int cells_judge(const struct cell_context *context, struct cell **ret_cells,
         cell_find_zero(facts, metric, findings);
     }
     cells_find_added(facts, findings);
+    cells_find_no_tail(context, findings);
     cells_find_less_work(context, cells, count, findings);
     if (!gated && !facts->serves)
         findings_add(

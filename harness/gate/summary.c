@@ -269,6 +269,7 @@ static void summary_pass(const struct summary_input *input, const struct summary
                count->gated == 1 ? " is" : "s are");
     summary_add_notes(input->run, "policy", text);
     summary_add_untimed(input->run, text);
+    summary_add_notes(input->run, "unjudged", text);
     summary_add_notes(input->run, "work", text);
     strbuf_add(text, "; nearest to its margin: ");
     summary_add_cell(text, count->worst[CELL_PASS]);

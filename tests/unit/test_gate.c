@@ -494,6 +494,25 @@ TEST(a_percentile_needs_its_requests)
     world_close(&world);
 }
 
+// Gated by default, and measured on nobody: a pass is none of the tail.
+TEST(a_pass_says_that_the_tail_was_not_judged)
+{
+    static const struct {
+        int steps;
+        double rate; // 0: a closed loop, whose tail is judged where it is named
+        const char *says;
+    } cases[] = {{600, 100, "latency_p99 was not judged: too few requests (30 for p50, 662 for p99)"}, {662, 100, ""}, {120, 0, ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
+        world_pairs(&world, 10, (struct world_pair){.rate = cases[i].rate, .steps = cases[i].steps});
+        CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+        CHECK_STR(world_text(&world, "SELECT text FROM finding WHERE kind = 'unjudged' AND effect = 'note'"), cases[i].says);
+        if (*cases[i].says)
+            CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "within the margins; w: latency_p99 was not judged: too few requests");
+        world_close(&world);
+    }
+}
+
 TEST(a_closed_loop_is_judged_on_its_steps)
 {
     open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
