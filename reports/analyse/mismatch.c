@@ -9,6 +9,8 @@
 
 // torch._dynamo.utils.same() takes masks for equal that agree in 99 %.
 static const double mismatch_gross = 0.01;
+// Where the limit is that all may differ: of values that have nothing to do with each other about so many of a mask do, and more of a token.
+static const double mismatch_vague = 0.5;
 
 void mismatch_add(struct mismatch_counts *counts, long differ, long compared)
 {
@@ -71,7 +73,9 @@ struct mismatch_result mismatch_compare(const struct mismatch_input *input)
     result.upper = binomial_upper_bound(differ, compared, 1 - input->alpha);
     result.limit =
         fmin(1, input->factor * binomial_upper_bound(differ_own, compared_own, 1 - input->alpha));
+    bool vague = result.limit >= 1 && result.upper > mismatch_vague;
     result.state = p < input->alpha               ? MISMATCH_BEYOND
+                   : vague                        ? MISMATCH_VAGUE
                    : result.upper <= result.limit ? MISMATCH_WITHIN
                                                   : MISMATCH_OPEN;
     return result;

@@ -34,6 +34,7 @@ enum mismatch_state {
     MISMATCH_GROSS,   // a tensor agrees in less than 99 %, and the baseline's own do not
     MISMATCH_OPEN,    // more pairs would tell
     MISMATCH_UNKNOWN, // nothing tells how many are rounding
+    MISMATCH_VAGUE,   // any values would do, by what the baseline's own allow
     MISMATCH_STATE_COUNT
 };
 

@@ -412,6 +412,15 @@ TEST(integers_by_their_rate)
     CHECK_INT(integers(40000, 80, 0, 0), MISMATCH_GROSS);
 }
 
+// Tokens of which the baseline's own differ in 40 %: three times as many are all of them.
+TEST(integers_that_may_all_differ_are_not_judged)
+{
+    CHECK_INT(integers(320000, 80, 12800, 8), MISMATCH_VAGUE); // none is right
+    CHECK_INT(integers(200000, 80, 12800, 8), MISMATCH_VAGUE);
+    CHECK_INT(integers(128000, 80, 12800, 8), MISMATCH_WITHIN); // as many as of the baseline
+    CHECK_INT(integers(320000, 80, 6400, 8), MISMATCH_GROSS); // a limit of 0.6
+}
+
 TEST(a_wrong_tensor_of_integers_does_not_drown)
 {
     struct mismatch_input input = {.factor = 3, .alpha = 0.0025};

@@ -108,6 +108,10 @@ static void text_integers(const struct parity_work *work, struct strbuf *text)
                    result->state == MISMATCH_OPEN ? "and more pairs would tell" : "as they may",
                    result->limit, result->rate_own);
         break;
+    case MISMATCH_VAGUE:
+        strbuf_add(text, " (a rate of at most %.2g): the baseline's own are that uncertain (%.2g of them differ), and a limit that any values "
+                         "would keep judges nothing", result->upper, result->rate_own);
+        break;
     case MISMATCH_BEYOND:
         strbuf_add(text, ", more than the baseline's own explain (%.2g of them, against %.2g)",
                    result->rate, result->rate_own);
@@ -215,12 +219,13 @@ static void text_judge_integers(const struct parity_work *work, struct parity_ro
         [MISMATCH_NONE] = CELL_PASS,         [MISMATCH_WITHIN] = CELL_PASS,
         [MISMATCH_BEYOND] = CELL_FAIL,       [MISMATCH_GROSS] = CELL_FAIL,
         [MISMATCH_OPEN] = CELL_INCONCLUSIVE, [MISMATCH_UNKNOWN] = CELL_INCONCLUSIVE,
+        [MISMATCH_VAGUE] = CELL_INCONCLUSIVE,
     };
     row->rule = work->mismatch.state == MISMATCH_NONE ? "bitwise" : "mismatch-rate";
     row->verdict = verdicts[work->mismatch.state];
     row->error_a = work->mismatch.rate_own;
     row->error_b = work->mismatch.rate;
-    if (work->mismatch.state == MISMATCH_OPEN)
+    if (work->mismatch.state == MISMATCH_OPEN || work->mismatch.state == MISMATCH_VAGUE) // more pairs narrow both rates
         row->want_main = parity_next_look(work->context);
 }
 
