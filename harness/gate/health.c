@@ -250,7 +250,8 @@ static void health_voids(struct store *store, const struct workload_facts *facts
             continue;
         voids++;
         last = facts->heads[i].id;
-        if (facts->heads[i].void_side >= 0)
+        // Both sides of a control pair are the baseline, and the one that is held longer is no candidate.
+        if (facts->heads[i].void_side >= 0 && health_judged_phase(&facts->heads[i]))
             of_side[facts->heads[i].void_side != 0]++;
     }
     if (!voids)

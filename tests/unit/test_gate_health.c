@@ -575,6 +575,23 @@ TEST(voids_of_one_side_are_a_finding)
     world_close(&world);
 }
 
+// Both sides of a control pair are the baseline: neither a word against the candidate, nor one that makes up for its own voids.
+TEST(voids_of_control_pairs_are_no_sides)
+{
+    open_calibrated();
+    world_pairs(&world, 10, (struct world_pair){0});
+    for (int i = 0; i < 4; i++)
+        world_pair(&world, (struct world_pair){.phase = "control", .state = "void", .void_side = 2, .held = 0.02});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, EFFECT("void")), "note");
+    world_sql(&world, "UPDATE pair SET void_side = 0 WHERE state = 'void'");
+    for (int i = 0; i < 4; i++)
+        world_pair(&world, (struct world_pair){.state = "void", .void_side = 2});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, REASON), "4 of 4 void pairs are due to the candidate");
+    world_close(&world);
+}
+
 TEST(more_voids_than_may_be_repeated)
 {
     open_calibrated();
