@@ -75,6 +75,7 @@ static int judge_run(struct store *store, struct run_facts *run, bool write,
     bool trust_ok = false;
     char *breach = NULL;
     run_facts_judge(store, run);
+    run_facts_find_same(store, run);
     int rc = judge_parity(store, run, &parity, err);
     if (rc == 0)
         rc = calibration_check(store, run, &calibration, err);

@@ -39,6 +39,8 @@ void run_facts_judge(struct store *store, struct run_facts *run);
 bool run_facts_scales(const struct run_facts *run, uint64_t ranks);
 // A finding where the policy that is applied asks for less than the run's plan (policy.c).
 void run_facts_find_looser(struct run_facts *run);
+// A finding where both sides are one and the same (sides.c).
+void run_facts_find_same(struct store *store, struct run_facts *run);
 void run_facts_clear(struct run_facts *run);
 
 #endif

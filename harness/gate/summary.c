@@ -275,6 +275,7 @@ static void summary_pass(const struct summary_input *input, const struct summary
     summary_add_cell(text, count->worst[CELL_PASS]);
     if (count->improved)
         strbuf_add(text, "; %d cell%s improved", count->improved, count->improved == 1 ? "" : "s");
+    summary_add_notes(input->run, "same", text);
     if (input->parity_count)
         strbuf_add(text, "; parity holds for %d of %d", input->parity_count, input->parity_count);
     summary_add_notes(input->run, "outputs", text);

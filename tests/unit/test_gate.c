@@ -228,6 +228,35 @@ TEST(another_policy_judges_the_same_rows)
     world_close(&world);
 }
 
+// A candidate that was never installed passes for ever.
+TEST(sides_that_are_the_same_are_said)
+{
+    static const char elsewhere[] = "the sides differ in no setting and in no version of a package";
+    static const struct {
+        const char *candidate, *packages_b; // what is set in the plan; of the candidate, the baseline has torch 2.1.0
+        const char *says;
+    } cases[] = {{"'$.candidate.name', 'other'", "{}", "both sides of the plan are the same but for their names: nothing was upgraded"},
+                 {"'$.candidate.python', '/opt/b/bin/python'", "{\"torch\": \"2.1.0\"}", elsewhere},
+                 {"'$.candidate.python', '/opt/b/bin/python'", "{\"torch\": \"2.6.0\"}", ""},
+                 {"'$.candidate.python', '/opt/b/bin/python'", "damaged", ""},
+                 {"'$.candidate.env', json('{\"A\": \"1\"}')", "{\"torch\": \"2.1.0\"}", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char sql[512];
+        open_calibrated(NULL, NULL);
+        world_pairs(&world, 10, (struct world_pair){0});
+        snprintf(sql, sizeof sql, "UPDATE run SET plan = json_set(plan, %s)", cases[i].candidate);
+        world_sql(&world, sql);
+        snprintf(sql, sizeof sql, "UPDATE side SET fingerprint = '{\"components\": {\"x\": 1}, \"python\": {\"packages\": ' || "
+                 "iif(id, '%s', '{\"torch\": \"2.1.0\"}') || '}}'", cases[i].packages_b);
+        world_sql(&world, sql);
+        CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+        CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'same' AND effect = 'note'"), cases[i].says);
+        CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'same'"), *cases[i].says != 0);
+        CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), cases[i].says);
+        world_close(&world);
+    }
+}
+
 // The plan of the run: alpha 1 %, its default metrics, looks at 10 pairs and more.
 TEST(a_policy_that_asks_for_less_than_the_plan_says_so)
 {
