@@ -492,14 +492,14 @@ static void cells_find_added(const struct workload_facts *facts, struct findings
                      metric_infos[metric].name, added, facts->main_count);
 }
 
-// A tail that is gated by default, and has too few requests in all launches to be one: nobody asked for it by name, and the median says
-// nothing of it.
-static void cells_find_no_tail(const struct cell_context *context, struct findings *findings)
+// Gated by default, and told by no launch: the tail of too few requests, memory that cannot be read here. Nobody asked for it by name, and
+// nobody may take a pass for one of it. Samples that a program does not tell say no more than its mean step, and most use no GPU.
+static void cells_find_unjudged(const struct cell_context *context, enum metric_id metric, struct findings *findings)
 {
     const struct workload_facts *facts = context->facts;
-    const enum metric_id metric = METRIC_LATENCY_P99;
-    if (!facts->main_count || !context->gate->metrics_default || cell_gated(facts, context->gate, metric) || !cell_applies(facts, metric) ||
-        !plan_metric_gated(context->gate, workload_facts_mode(facts), facts->has_steps, metric))
+    bool told_otherwise = metric == METRIC_THROUGHPUT || metric == METRIC_PEAK_GPU_MEMORY;
+    if (told_otherwise || !facts->main_count || !context->gate->metrics_default || cell_gated(facts, context->gate, metric) ||
+        !cell_applies(facts, metric) || !plan_metric_gated(context->gate, workload_facts_mode(facts), facts->has_steps, metric))
         return;
     const char *why = measure_reason_text(facts->main[facts->main_count - 1].sides[0].reason[metric]);
     findings_add(findings, facts->name, "unjudged", -1, FINDING_NOTE, "%s was not judged: %s", metric_infos[metric].name,
@@ -523,9 +523,9 @@ int cells_judge(const struct cell_context *context, struct cell **ret_cells,
             cells[count++] = cell_observe(context, metric);
         }
         cell_find_zero(facts, metric, findings);
+        cells_find_unjudged(context, metric, findings);
     }
     cells_find_added(facts, findings);
-    cells_find_no_tail(context, findings);
     cells_find_less_work(context, cells, count, findings);
     if (!gated && !facts->serves)
         findings_add(

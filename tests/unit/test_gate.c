@@ -542,6 +542,17 @@ TEST(a_pass_says_that_the_tail_was_not_judged)
     }
 }
 
+TEST(a_pass_says_that_memory_was_not_judged)
+{
+    open_calibrated(NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.memory_ratio = 2, .no_samples = true});
+    world_sql(&world, "UPDATE launch SET peak_memory_bytes = NULL");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "within the margins; w: peak_memory was not judged: not recorded on this machine; ");
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'unjudged'"), 1); // not the throughput
+    world_close(&world);
+}
+
 TEST(a_closed_loop_is_judged_on_its_steps)
 {
     open_calibrated("workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
