@@ -99,11 +99,30 @@ static double work_margin_each(const struct workload_facts *facts, const struct 
     return tail ? work_tail_margin : work_margin(gate, kind);
 }
 
+// How many of them the candidate has in its typical launch, of each that the baseline has. Whoever sends requests for a time gets fewer
+// answers from one that is slower, which may be so by the margin: a launch has left some out that has so many fewer than that.
+static double work_usual(enum work_kind kind, double ratio)
+{
+    return kind == WORK_REQUESTS ? fmin(1, ratio) : 1;
+}
+
 static struct work_counts work_count(const struct workload_facts *facts, enum work_kind kind, double margin)
 {
     struct work_counts counts = {.ratio = 1};
     double *ratios = xcalloc((size_t)facts->main_count + 1, sizeof *ratios);
     size_t both = 0;
+    for (int i = 0; i < facts->main_count; i++) {
+        double a = work_amount(&facts->main[i].sides[0], kind), b = work_amount(&facts->main[i].sides[1], kind);
+        if (!(a > 0 && b > 0))
+            continue;
+        ratios[both++] = b / a;
+        counts.last[0] = a;
+        counts.last[1] = b;
+    }
+    if (both)
+        counts.ratio = quantile_median(ratios, both);
+    free(ratios);
+    const double usual[PLAN_SIDES] = {1, work_usual(kind, counts.ratio)};
     for (int i = 0; i < facts->main_count; i++) {
         const struct measure_launch *sides = facts->main[i].sides;
         double amounts[PLAN_SIDES] = {work_amount(&sides[0], kind), work_amount(&sides[1], kind)};
@@ -112,17 +131,9 @@ static struct work_counts work_count(const struct workload_facts *facts, enum wo
         counts.pairs++;
         for (int side = 0; side < PLAN_SIDES; side++) {
             counts.less[side] += amounts[side] < amounts[!side];
-            counts.fewer[side] += amounts[side] < amounts[!side] * (1 - margin);
+            counts.fewer[side] += amounts[side] < amounts[!side] * usual[side] * (1 - margin);
         }
-        if (!(amounts[0] > 0 && amounts[1] > 0))
-            continue;
-        ratios[both++] = amounts[1] / amounts[0];
-        counts.last[0] = amounts[0];
-        counts.last[1] = amounts[1];
     }
-    if (both)
-        counts.ratio = quantile_median(ratios, both);
-    free(ratios);
     return counts;
 }
 
