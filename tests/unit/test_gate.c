@@ -393,6 +393,7 @@ TEST(an_aa_run_needs_no_certificate)
     world_open_aa(&world, NULL, NULL);
     world_pairs(&world, 10, (struct world_pair){0});
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'same'"), 0); // as was asked for
     world_close(&world);
 }
 
