@@ -39,6 +39,10 @@ struct capture_opts {
     bool prompt;          // records wake the reader of the rings, up to 5,000 times a second, instead of waiting until it looks
 };
 
+// Processes that are targets of these pids (with their children, unless no_children) and of this cgroup now: for processes_max,
+// which cannot grow afterwards. One that is so twice counts twice. Asks /proc only.
+size_t capture_count_targets(const struct capture_opts *opts);
+
 // What is one record to the reader. `event` points into the ring and is valid during the call only.
 typedef void (*capture_callback)(void *context, const struct ug_head *event);
 

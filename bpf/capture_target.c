@@ -86,7 +86,13 @@ int capture_want(struct capture *capture, pid_t pid, bool children, struct error
     return want_descendants(capture, process, err);
 }
 
-static int want_procs_file(struct capture *capture, const char *path, struct error *err)
+// Who is to be told of each process of a cgroup. Not 0: the walk ends with it.
+struct members {
+    int (*each)(void *context, pid_t pid, struct error *err);
+    void *context;
+};
+
+static int walk_procs_file(const struct members *members, const char *path, struct error *err)
 {
     FILE *file = fopen(path, "re");
     int pid, status = 0;
@@ -96,12 +102,12 @@ static int want_procs_file(struct capture *capture, const char *path, struct err
                    error_set(err, -errno, "failed to read '%s': %s", path, strerror(errno));
     while (!status && fscanf(file, "%d", &pid) == 1)
         if (pid > 0 && pid != getpid())
-            status = add_wanted(capture, pid, err);
+            status = members->each(members->context, pid, err);
     fclose(file);
     return status;
 }
 
-static int want_cgroup_below(struct capture *capture, const char *path, int depth,
+static int walk_cgroup_below(const struct members *members, const char *path, int depth,
                              struct error *err)
 {
     char below[PATH_MAX];
@@ -110,21 +116,27 @@ static int want_cgroup_below(struct capture *capture, const char *path, int dept
     DIR *dir;
 
     snprintf(below, sizeof(below), "%s/cgroup.procs", path);
-    status = want_procs_file(capture, below, err);
+    status = walk_procs_file(members, below, err);
     dir = status || depth == CGROUP_DEPTH_MAX ? NULL : opendir(path);
     while (dir && !status && (entry = readdir(dir))) {
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
             continue;
         snprintf(below, sizeof(below), "%s/%s", path, entry->d_name);
-        status = want_cgroup_below(capture, below, depth + 1, err);
+        status = walk_cgroup_below(members, below, depth + 1, err);
     }
     if (dir)
         closedir(dir);
     return status;
 }
 
+static int want_member(void *context, pid_t pid, struct error *err)
+{
+    return add_wanted(context, pid, err);
+}
+
 int capture_want_cgroup(struct capture *capture, struct error *err)
 {
+    const struct members members = {want_member, capture};
     char path[PATH_MAX];
     struct stat info;
 
@@ -132,7 +144,33 @@ int capture_want_cgroup(struct capture *capture, struct error *err)
     if (stat(path, &info))
         return error_set(err, -errno, "failed to record cgroup '%s': no cgroup.procs in it: %s",
                          capture->cgroup, strerror(errno));
-    return want_cgroup_below(capture, capture->cgroup, 0, err);
+    return walk_cgroup_below(&members, capture->cgroup, 0, err);
+}
+
+static int count_member(void *context, pid_t pid, struct error *err)
+{
+    (void)pid, (void)err;
+    ++*(size_t *)context;
+    return 0;
+}
+
+size_t capture_count_targets(const struct capture_opts *opts)
+{
+    struct descendant *processes = NULL;
+    size_t listed = 0, count = opts->no_children ? opts->pid_count : 0;
+    const struct members members = {count_member, &count};
+
+    if (opts->pid_count && !opts->no_children)
+        listed = capture_read_processes(&processes);
+    for (size_t i = 0; i < opts->pid_count && listed; i++) {
+        descendants_mark(processes, listed, opts->pids[i], getpid());
+        for (size_t j = 0; j < listed; j++)
+            count += processes[j].below;
+    }
+    free(processes);
+    if (opts->cgroup)
+        walk_cgroup_below(&members, opts->cgroup, 0, NULL); // what cannot be read is told by capture_open
+    return count;
 }
 
 static void deliver(void *context, const void *record)

@@ -36,7 +36,6 @@ enum {
     WRAP_JOINS_NS = 50000000, // of a round: rings fill meanwhile
     WRAP_STEP_SLOTS = 1024,
     WRAP_RANK_PROCESSES = 2,   // of each rank of the job that are named: more than one node of it may be this machine
-    WRAP_PROCESSES_MAX = 2048, // 12 MB of kernel memory
     WRAP_FD = 3,
     WRAP_NAMES_MAX = 100, // shards of one rank and restart in one directory
 };
@@ -248,7 +247,7 @@ static void wrap_record(struct wrap *wrap, pid_t worker)
     recording.on_round = wrap->listener >= 0 ? wrap_on_round : NULL;
     recording.step_slots = wrap->listener >= 0 ? WRAP_STEP_SLOTS : 0;
     if (wrap->listener >= 0)
-        recording.processes_max = ranks < WRAP_PROCESSES_MAX / WRAP_RANK_PROCESSES ? ranks * WRAP_RANK_PROCESSES : WRAP_PROCESSES_MAX;
+        recording.processes_max = ranks * WRAP_RANK_PROCESSES;
     recording.context = wrap;
     recording.rank = wrap->rank_json;
     recording.progress = false;

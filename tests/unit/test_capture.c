@@ -8,7 +8,13 @@
 
 #include <bpf/btf.h>
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "bpf/descendants.h"
 #include "tests/unit/runner.h"
@@ -207,4 +213,63 @@ TEST(descendants_of_a_long_chain_are_found_in_no_time)
         CHECK(all[i].below);
     CHECK(cpu_s() - before_s < 5); // 0.02 s; going through the list until nothing is new would not end
     free(all);
+}
+
+static void write_members(const char *dir, const char *members)
+{
+    char path[100];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/cgroup.procs", dir);
+    file = fopen(path, "w");
+    CHECK(file && fputs(members, file) >= 0 && fclose(file) == 0);
+}
+
+TEST(targets_are_counted_before_there_is_a_capture)
+{
+    static char dir[] = "/tmp/upgate-capture-XXXXXX";
+    char below[sizeof dir + 8], own[40];
+    struct capture_opts opts = {.cgroup = dir};
+    pid_t parent;
+    int ends[2], status;
+    char byte;
+
+    CHECK(runner_directory(dir) != NULL);
+    snprintf(below, sizeof below, "%s/below", dir);
+    CHECK_INT(capture_count_targets(&opts), 0); // no cgroup
+    CHECK_INT(mkdir(below, 0700), 0);
+    snprintf(own, sizeof own, "4100000\n%d\n4100001\n", (int)getpid()); // it is no target of its own
+    write_members(dir, own);
+    write_members(below, "4100002\n");
+    CHECK_INT(capture_count_targets(&opts), 3);
+
+    CHECK_INT(pipe(ends), 0);
+    parent = fork();
+    if (!parent) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ends[0]);
+        for (int i = 0; i < 2; i++)
+            if (!fork()) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                (void)!write(ends[1], "+", 1);
+                pause();
+                _exit(0);
+            }
+        close(ends[1]);
+        while (wait(NULL) > 0)
+            ;
+        _exit(0);
+    }
+    close(ends[1]);
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(read(ends[0], &byte, 1), 1);
+    opts = (struct capture_opts){.pids = &parent, .pid_count = 1};
+    CHECK_INT(capture_count_targets(&opts), 3);
+    opts.no_children = true;
+    CHECK_INT(capture_count_targets(&opts), 1);
+    opts = (struct capture_opts){0};
+    CHECK_INT(capture_count_targets(&opts), 0);
+    close(ends[0]);
+    kill(parent, SIGKILL); // its children go with it
+    CHECK_INT(waitpid(parent, &status, 0), parent);
 }

@@ -35,6 +35,8 @@ static struct {
     struct ug_counts counts[UG_COUNTER_COUNT];
     int open_error, detach_error, look_error, totals_error;
     pid_t added, unwound;
+    size_t targets; // that are there at the start
+    uint32_t processes_max;
     uint32_t slabs, rules; // of unwind tables
     struct ug_unwind_process process;
 } fake;
@@ -42,12 +44,18 @@ static struct {
 int capture_open(const struct capture_opts *opts, capture_callback callback, void *context,
                  struct capture **ret_capture, struct error *err)
 {
-    (void)opts;
+    fake.processes_max = opts->processes_max;
     if (fake.open_error)
         return error_set(err, fake.open_error, "not permitted");
     fake.capture = (struct capture){.callback = callback, .context = context};
     *ret_capture = &fake.capture;
     return 0;
+}
+
+size_t capture_count_targets(const struct capture_opts *opts)
+{
+    (void)opts;
+    return fake.targets;
 }
 
 int capture_poll(struct capture *capture, int wait_ms)
@@ -522,6 +530,56 @@ TEST(a_child_that_was_missed)
     CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
     CHECK_INT(fake.added, 4000001);
     end();
+}
+
+// Names and unwind tables are kept of twice as many processes as are there, in bounds, or of more where more were asked for.
+TEST(how_many_processes_are_named)
+{
+    static const struct {
+        size_t there;
+        uint32_t asked, known;
+    } cases[] = {{1, 0, 256}, {300, 0, 600}, {5000, 0, 2048}, {1, 1000, 1000}, {600, 1000, 1200}, {1, 1 << 20, 2048}};
+    begin();
+    end();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct recorder_opts opts = {.cgroup = test_dir, .processes_max = cases[i].asked, .no_python = true};
+        fake.targets = cases[i].there;
+        CHECK_INT(recorder_start(store, &opts, &recorder, NULL), 0);
+        CHECK_INT(fake.processes_max, cases[i].known);
+        CHECK_INT(recorder_stop(recorder, NULL, NULL), 0);
+        recorder_free(recorder);
+    }
+    CHECK_INT(number("SELECT count(*) FROM recording WHERE missing LIKE '%lived at one time%'"), 0); // nobody was without
+}
+
+// Those that came later, and for whom there is no room.
+TEST(more_processes_than_are_named)
+{
+    enum { MORE = 256 }; // and the target itself
+    pid_t children[MORE];
+    bool alive;
+    begin();
+    for (int i = 0; i < MORE; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            pause();
+            _exit(0);
+        }
+        struct ug_task_event event = {.head = {.kind = UG_EVENT_TASK},
+                                      .at_ns = (__u64)clock_monotonic_ns(),
+                                      .task = {.tid = (__u32)children[i], .tgid = (__u32)children[i], .comm = "member"},
+                                      .what = UG_TASK_SEEN,
+                                      .target = 1};
+        push(&event, sizeof event, NULL, 0);
+    }
+    CHECK_INT(recorder_poll(recorder, 0, &alive, NULL), 0);
+    for (int i = 0; i < MORE; i++) {
+        kill(children[i], SIGKILL);
+        waitpid(children[i], NULL, 0);
+    }
+    end();
+    check_text("SELECT missing FROM recording", "names: up to 257 processes of the target lived at one time, and functions are named in 256 of them");
 }
 
 TEST(five_thousand_threads)

@@ -24,6 +24,8 @@
 enum {
     RECORDER_THRESHOLD_NS = 1000000,
     RECORDER_PROCESSES_MIN = 256,   // 64 ranks with two workers each, and what disturbs them
+    RECORDER_PROCESSES_MAX = 2048,  // 12 MB of kernel memory
+    RECORDER_PROCESSES_MORE = 2,    // times those that are there
     RECORDER_PYTHON_PART = 4,       // of these are interpreters that are followed
     RECORDER_SAMPLE_HZ = 199,       // no divisor of the timer tick, so that it does not walk in step with it
     RECORDER_ROUND_MS = 20,         // 4 MiB of ring hold 50 ms of the worst flood
@@ -92,6 +94,13 @@ static char *recorder_missing_json(const struct recorder *recorder)
         json_array_append_new(list, json_string(text));
         free(text);
     }
+    if (recorder->capture && recorder->alive_max > recorder->processes_max) {
+        char *text = xasprintf("names: up to %u processes of the target lived at one time, and functions are named in %u of them at a time: "
+                               "stacks of the others may have no names",
+                               recorder->alive_max, recorder->processes_max);
+        json_array_append_new(list, json_string(text));
+        free(text);
+    }
     const char *connections = recorder_connections_missing(recorder);
     if (connections)
         json_array_append_new(list, json_string(connections));
@@ -152,6 +161,17 @@ static bool recorder_goes_on(struct recorder *recorder, const struct recorder_op
     if (!opts->no_children)
         children_search(recorder->tasks);
     return gpu_side_search(recorder->gpu, clock_monotonic_ns()) || opts->host_optional;
+}
+
+// Of how many processes names and unwind tables are kept. The kernel's part of that cannot grow once the programs are loaded.
+static uint32_t recorder_choose_processes(const struct recorder_opts *opts)
+{
+    const struct capture_opts target = {
+        .pids = opts->pids, .pid_count = opts->pid_count, .cgroup = opts->cgroup, .no_children = opts->no_children};
+    size_t wanted = RECORDER_PROCESSES_MORE * capture_count_targets(&target);
+    wanted = wanted > opts->processes_max ? wanted : opts->processes_max;
+    wanted = wanted > RECORDER_PROCESSES_MIN ? wanted : RECORDER_PROCESSES_MIN;
+    return wanted < RECORDER_PROCESSES_MAX ? (uint32_t)wanted : RECORDER_PROCESSES_MAX;
 }
 
 static int recorder_attach(struct recorder *recorder, const struct recorder_opts *opts, uint32_t sample_hz,
@@ -249,7 +269,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
     recorder->store = store;
     recorder->threshold_ns = opts->threshold_ns ? opts->threshold_ns : RECORDER_THRESHOLD_NS;
     recorder->begin_ns = clock_monotonic_ns();
-    recorder->processes_max = opts->processes_max > RECORDER_PROCESSES_MIN ? opts->processes_max : RECORDER_PROCESSES_MIN;
+    recorder->processes_max = recorder_choose_processes(opts);
     recorder->launch_id = opts->launch_id ? *opts->launch_id : 0;
     recorder->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
     recorder->no_children = opts->no_children;
@@ -329,6 +349,7 @@ static void recorder_check_alive(struct recorder *recorder, int64_t now_ns)
     recorder->ask_alive = false;
     recorder->alive_next_ns = now_ns + RECORDER_SECOND_NS;
     uint32_t alive = tasks_targets_alive(recorder->tasks, now_ns); // of a cgroup, too: ends those that are gone
+    recorder->alive_max = alive > recorder->alive_max ? alive : recorder->alive_max;
     recorder->alive = recorder->cgroup ? stat(recorder->cgroup, &info) == 0 : alive > 0;
     int64_t cost_ns = clock_monotonic_ns() - now_ns;
     recorder->asked_next_ns = now_ns + RECORDER_ALIVE_SHARE * cost_ns;

@@ -39,6 +39,7 @@ struct recorder {
     int64_t recording_id;
     int64_t launch_id; // 0: none
     uint32_t processes_max; // named and walked at one time
+    uint32_t alive_max;     // processes of the target that lived at one time, as was seen
     int64_t threshold_ns;
     char *cgroup;
     int waits_rc, look_rc, totals_rc; // of what is read at the end: waits that go on, who holds what they wait for, short waits
