@@ -148,8 +148,10 @@ int capture_add_target(struct capture *capture, pid_t tgid, struct error *err)
 {
     int status = capture_want(capture, tgid, !capture->no_children, err);
 
-    if (status)
+    if (status) { // some may be wanted by now, and would become targets with the next process that does
+        capture_unwant(capture);
         return status;
+    }
     status = capture_mark(capture);
     return status >= 0 ? 0
                        : error_set(err, status, "failed to list the threads of %d: %s", tgid,

@@ -53,6 +53,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
                  struct capture **ret_capture, struct error *err);
 // Calls back for what is in the rings; waits at most wait_ms. Number of records, or -errno.
 int capture_poll(struct capture *capture, int wait_ms);
+// -errno: neither the process nor what descends from it is a target. (Of more than UG_TARGETS_MAX at once those before may be.)
 int capture_add_target(struct capture *capture, pid_t tgid, struct error *err);
 // Ask the iterator what every thread of the targets is doing now (UG_EVENT_STATE records).
 int capture_look(struct capture *capture);

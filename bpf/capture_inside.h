@@ -83,6 +83,7 @@ struct capture {
     uint32_t processes_max;
     uint32_t miss_switch_in;
     bool faults, no_children, no_loop, prompt, detached;
+    bool births_missed; // that it is in the list
     char *cgroup;
     int64_t cgroup_read_ns;     // when its processes were read last
     struct code_range *tracing; // functions of tracepoints, in order
@@ -138,8 +139,9 @@ void capture_set_settings(struct capture *capture, const struct btf *btf);
 int capture_want(struct capture *capture, pid_t pid, bool children, struct error *err);
 // The processes in the cgroup and below it. New ones come to the target.
 int capture_want_cgroup(struct capture *capture, struct error *err);
-// Run the iterator so that the wanted become targets.
+// Run the iterator so that the wanted become targets, and are wanted no more. -errno: none of them has.
 int capture_mark(struct capture *capture);
+void capture_unwant(struct capture *capture); // all that are wanted: they become no targets
 
 enum {
     ITERATE_MARK,

@@ -180,18 +180,27 @@ static void deliver(void *context, const void *record)
     capture->callback(capture->context, record);
 }
 
-// Twice: a thread may be born while the first walk goes by, of a parent that is not marked yet.
-// What was wanted is forgotten then: an id may come again for another process.
-int capture_mark(struct capture *capture)
+void capture_unwant(struct capture *capture)
 {
     int map = capture_map(capture, "wanted");
-    int count = capture_iterate(capture, ITERATE_MARK, 0, deliver, capture);
     uint32_t key;
 
-    if (count >= 0)
-        count = capture_iterate(capture, ITERATE_MARK_AGAIN, 0, deliver, capture);
     while (!bpf_map_get_next_key(map, NULL, &key))
         if (bpf_map_delete_elem(map, &key))
             break;
+}
+
+// Twice: a thread may be born while the first walk goes by, of a parent that is not marked yet. Behind the first the target is
+// what it is to be: that the second cannot be made is no failure, by which nothing would be a target.
+// What was wanted is forgotten then: an id may come again for another process.
+int capture_mark(struct capture *capture)
+{
+    int count = capture_iterate(capture, ITERATE_MARK, 0, deliver, capture);
+
+    if (count >= 0 && capture_iterate(capture, ITERATE_MARK_AGAIN, 0, deliver, capture) < 0 && !capture->births_missed) {
+        capture->births_missed = true;
+        capture_say(capture, "threads: those that were born just as their process became a target may not be recorded");
+    }
+    capture_unwant(capture);
     return count;
 }

@@ -33,7 +33,7 @@ static struct {
     unsigned char queue[8 << 20];
     size_t len;
     struct ug_counts counts[UG_COUNTER_COUNT];
-    int open_error, detach_error, look_error, totals_error;
+    int open_error, add_error, detach_error, look_error, totals_error;
     pid_t added, unwound;
     size_t targets; // that are there at the start
     uint32_t processes_max;
@@ -73,9 +73,9 @@ int capture_poll(struct capture *capture, int wait_ms)
 
 int capture_add_target(struct capture *capture, pid_t tgid, struct error *err)
 {
-    (void)capture, (void)err;
+    (void)capture;
     fake.added = tgid;
-    return 0;
+    return fake.add_error ? error_set(err, fake.add_error, "no room for it") : 0;
 }
 
 int capture_waiting(struct capture *capture)
@@ -864,6 +864,73 @@ TEST(a_process_of_a_cgroup_ends)
     CHECK(alive);
     CHECK_INT(recorder_stop(recorder, NULL, NULL), 0);
     recorder_free(recorder);
+}
+
+static pid_t start_rank(const char *rank)
+{
+    int ends[2];
+    char byte;
+    if (pipe(ends))
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0) { // by exec: a rank is told by the environment that a program was started with
+        char *const words[] = {"sh", "-c", "echo; exec sleep 1000", NULL};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        setenv("RANK", rank, 1);
+        setenv("WORLD_SIZE", "2", 1);
+        execvp(words[0], words);
+        _exit(127);
+    }
+    close(ends[1]);
+    CHECK_INT(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    return pid;
+}
+
+// One that is taken, and one for which there is no room: that one is another recorder's, and this one's in nothing.
+TEST(a_rank_that_is_refused)
+{
+    static const char members[] = "SELECT count(*) FROM process WHERE tgid = ?";
+    struct error err = {0};
+    bool alive = true;
+    int64_t count = -1;
+    begin();
+    pid_t pid = start_rank("1");
+    fake.add_error = -ENOMEM;
+    CHECK_INT(recorder_join(recorder, pid, 1, &err), -ENOMEM);
+    CHECK_CONTAINS(err.text, "no room for it");
+    CHECK_INT(recorder_join(recorder, 4100000, 1, &err), -ESRCH);
+    recorder_leave(recorder, 1); // it is not there
+    end_target();
+    for (int i = 0; i < 200 && alive; i++) // the target has ended, and this rank goes on
+        CHECK_INT(recorder_poll(recorder, 20, &alive, NULL), 0);
+    CHECK(!alive);
+    CHECK_INT(recorder_stop(recorder, NULL, &err), 0);
+    recorder_free(recorder);
+    CHECK_INT(store_get_int(store, &count, NULL, members, "i", (int64_t)pid), 0);
+    CHECK_INT(count, 0);
+    CHECK_INT(number("SELECT count(*) FROM recording WHERE target LIKE '%joined%'"), 0);
+    CHECK_INT(number("SELECT count(*) FROM recording WHERE target LIKE '%\"rank\":1%'"), 0);
+
+    struct recorder_opts opts = {.pids = &pid, .pid_count = 1, .no_python = true}; // it goes on to be taken
+    pid_t other = start_rank("0");
+    fake.add_error = 0;
+    CHECK_INT(recorder_start(store, &opts, &recorder, &err), 0);
+    CHECK_INT(recorder_join(recorder, other, 0, &err), 0);
+    CHECK_INT(recorder_join(recorder, other, 0, &err), -EEXIST);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0);
+    CHECK_INT(recorder_stop(recorder, NULL, &err), 0);
+    recorder_free(recorder);
+    check_text("SELECT target FROM recording WHERE id = 2", "\"joined\":[{\"rank\":0");
+    check_text("SELECT target FROM recording WHERE id = 2", "\"rank\":1,\"ranks\":2");
+    CHECK_INT(store_get_int(store, &count, NULL, members, "i", (int64_t)other), 0);
+    CHECK_INT(count, 1);
+    kill(other, SIGKILL);
+    kill(pid, SIGKILL);
+    waitpid(other, NULL, 0);
+    waitpid(pid, NULL, 0);
 }
 
 TEST(a_full_disk_keeps_what_was_committed)

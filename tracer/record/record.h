@@ -54,7 +54,8 @@ ERROR_CHECKED int recorder_stop(struct recorder *recorder, int64_t *ret_recordin
 void recorder_free(struct recorder *recorder); // NULL ok; detaches; before store_close
 
 // One more process becomes a target, with its children: rank `rank` of the job that opts.rank is one of. recording.target says so
-// in "joined". -EEXIST: such a rank has joined already; -ESRCH: the process has ended. Before recorder_stop.
+// in "joined". -EEXIST: such a rank has joined already; -ESRCH: the process has ended; other -errno: it cannot be taken. Of one that
+// is refused nothing is recorded, and nothing waits for its end. Before recorder_stop.
 ERROR_CHECKED int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct error *err);
 // That rank is another recorder's, or nobody's: "joined" says no more that it is here. What was recorded of it stays.
 void recorder_leave(struct recorder *recorder, int32_t rank);

@@ -404,14 +404,17 @@ int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct err
     int64_t begin_ns = clock_monotonic_ns();
     if (recorder_find_joined(recorder, rank) < json_array_size(recorder->joined))
         return error_set(err, -EEXIST, "rank %d has joined already", (int)rank);
+    struct task_stat stat;
     int rc = writer_begin(recorder->writer);
     if (rc)
         return error_set(err, rc, "the recording has failed");
-    if (pid <= 0 || !tasks_target(recorder->tasks, (uint32_t)pid))
+    if (pid <= 0 || !task_stat_read((uint32_t)pid, &stat))
         return error_set(err, -ESRCH, "there is no process %d", (int)pid);
     rc = recorder->capture ? capture_add_target(recorder->capture, pid, err) : 0;
-    if (rc)
+    if (rc) // before anything is known of it here: whom this recorder refuses has another one, and would be a rank of both
         return rc;
+    if (!tasks_target(recorder->tasks, (uint32_t)pid))
+        return error_set(err, -ESRCH, "process %d has ended", (int)pid);
     recorder->ask_alive = true;
     if (!recorder->joined)
         recorder->joined = json_array();
