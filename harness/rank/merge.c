@@ -278,8 +278,22 @@ static bool merge_is_whole(struct store *shard_store)
     return whole;
 }
 
+// Whose a cgroup is that several ranks have in common: everybody's, where there is no other shard, else theirs. NULL: it is of one rank.
+static char *merge_cgroup_ranks(const struct merge_opts *opts, const struct merge_result *result, const struct scan_shard *shard)
+{
+    if (!scan_has_several(shard))
+        return NULL;
+    json_t *list = json_array();
+    for (size_t i = 0; i < shard->held_count && (opts->part || result->chosen_count > 1); i++)
+        json_array_append_new(list, json_integer(shard->held[i].rank));
+    char *text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return text;
+}
+
 // -ENOSPC, -EBUSY: of the store, and the end; else the shard is damaged, and its rank missing.
-static int merge_take(struct store *store, struct merge_result *result, struct scan_shard *shard, struct merge_words *words, struct error *err)
+static int merge_take(struct store *store, const struct merge_opts *opts, struct merge_result *result, struct scan_shard *shard,
+                      struct merge_words *words, struct error *err)
 {
     struct merge_node *node = &result->nodes[shard->node];
     struct store *shard_store = NULL;
@@ -292,14 +306,17 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
         store_close(shard_store);
         return error_set(err, -ENOSPC, "failed to read '%s' again, into which the shards go", store_path(store));
     }
+    char *cgroup_ranks = merge_cgroup_ranks(opts, result, shard);
     const struct shard_place place = {.recording_id = 1,
                                       .process_first = node->process_first ? node->process_first : last + 1,
                                       .shift_ns = merge_shift_of(result, node),
                                       .cpu_first = node->cpu_first,
                                       .rank = shard->part || scan_is_shared(shard) ? -1 : shard->who.launcher.rank,
                                       .several = shard->outer_ranks > 0,
+                                      .cgroup_ranks = cgroup_ranks,
                                       .machine = !node->process_first};
     rc = shard_take(store, shard_store, &place, err);
+    free(cgroup_ranks);
     if (rc == -EIO && merge_is_whole(shard_store))
         rc = error_set(err, -ENOSPC, "failed to write '%s': the disk is full, or files may not be that large; name another place with -o",
                        store_path(store));
@@ -318,14 +335,15 @@ static int merge_take(struct store *store, struct merge_result *result, struct s
     return rc;
 }
 
-static int merge_take_all(struct store *store, struct merge_result *result, struct merge_words *words, struct error *err)
+static int merge_take_all(struct store *store, const struct merge_opts *opts, struct merge_result *result, struct merge_words *words,
+                          struct error *err)
 {
     size_t taken = 0;
     int rc = 0;
     for (size_t i = 0; i < result->chosen_count && rc == 0; i++) {
         struct scan_shard *shard = result->chosen[i];
         struct error own = {0};
-        rc = merge_take(store, result, shard, words, &own);
+        rc = merge_take(store, opts, result, shard, words, &own);
         if (rc == -ENOSPC || rc == -EBUSY)
             return error_set(err, rc, "%s", own.text);
         taken += rc == 0;
@@ -366,7 +384,7 @@ static int merge_fill(struct store *store, const struct merge_opts *opts, struct
                                                  "(process_id, tid)", NULL, NULL, NULL) != SQLITE_OK)
         rc = error_set(err, -EIO, "failed to write '%s': %s", store_path(store), sqlite3_errmsg(store_db(store)));
     if (rc == 0)
-        rc = merge_take_all(store, result, &words, err);
+        rc = merge_take_all(store, opts, result, &words, err);
     if (rc == 0)
         rc = merge_write_words(store, result, &words, err);
     if (rc == 0)

@@ -346,12 +346,22 @@ static char *shard_value_moved(const struct shard_map *map, const char *table, c
         return xasprintf("CASE (SELECT count(DISTINCT rank) FROM main.recorded_step) WHEN 1 THEN %d ELSE s.rank END", (int)place->rank);
     if (counter && strcmp(column, "name") == 0) {
         char *own = place->rank < 0 ? xstrdup("") : xasprintf(" || ' rank %d'", (int)place->rank);
-        char *value = xasprintf("CASE WHEN s.source IN ('cpu.stat', 'drops') THEN s.name%s WHEN s.source = 'stat' THEN "
-                                "shard_cpu_name(s.name, %lld) ELSE s.name END", own, (long long)(place->cpu_first > 0 ? place->cpu_first : 0));
+        char *value = xasprintf("CASE s.source WHEN 'cpu.stat' THEN s.name%s WHEN 'drops' THEN s.name%s WHEN 'stat' THEN "
+                                "shard_cpu_name(s.name, %lld) ELSE s.name END", place->cgroup_ranks ? " || coalesce(' rank ' || r.value, '')" : own,
+                                own, (long long)(place->cpu_first > 0 ? place->cpu_first : 0));
         free(own);
         return value;
     }
     return NULL;
+}
+
+// Behind the table: a row of a cgroup that several ranks have in common becomes one of each.
+static char *shard_join(const struct shard_map *map, const char *table)
+{
+    const char *ranks = map->place.cgroup_ranks;
+    return ranks && strcmp(table, "counter") == 0
+               ? xasprintf(" LEFT JOIN json_each('%s') r ON s.source = 'cpu.stat' AND s.name NOT LIKE '%% rank %%'", ranks)
+               : xstrdup("");
 }
 
 // Which rows of a table are stored.
@@ -360,7 +370,11 @@ static char *shard_where(const struct shard_map *map, const char *table)
     for (int i = SHARD_PROCESS; i <= SHARD_THREAD; i++)
         if (strcmp(table, shard_shared_tables[i]) == 0)
             return xasprintf(" WHERE shard_%s(s.id) > %lld", table, (long long)map->offsets[shard_table_idx(table)]);
-    return xstrdup(strcmp(table, "counter") == 0 && !map->place.machine ? " WHERE s.source IN ('cpu.stat', 'drops')" : "");
+    if (strcmp(table, "counter") != 0)
+        return xstrdup("");
+    // Of those that a launcher started for several ranks the names tell the launcher's number.
+    return xasprintf(" WHERE %s%s", map->place.machine ? "1" : "s.source IN ('cpu.stat', 'drops')",
+                     map->place.several ? " AND NOT (s.source = 'cpu.stat' AND s.name LIKE '% rank %')" : "");
 }
 
 // What becomes of a column; the caller frees. to: the table it refers to, or NULL.
@@ -428,13 +442,14 @@ static int shard_copy(struct shard_map *map, int table, struct error *err)
         free(to);
     }
     sqlite3_finalize(stmt);
-    char *where = one ? shard_where(map, name) : xstrdup("");
+    char *where = one ? shard_where(map, name) : xstrdup(""), *join = one ? shard_join(map, name) : xstrdup("");
     // Of what two recorders of a node tell about one thread, or two workers of one step, the first one counts.
     bool first = one && (strcmp(name, "thread_total") == 0 || strcmp(name, "recorded_step") == 0);
-    char *sql = xasprintf("INSERT %sINTO run.%s (%s) SELECT %s FROM main.%s s%s", first ? "OR IGNORE " : "", name, names.text ? names.text : "",
-                          values.text ? values.text : "", name, where);
+    char *sql = xasprintf("INSERT %sINTO run.%s (%s) SELECT %s FROM main.%s s%s%s", first ? "OR IGNORE " : "", name, names.text ? names.text : "",
+                          values.text ? values.text : "", name, join, where);
     int rc = strange ? strange : shard_exec(map, sql, err);
     free(where);
+    free(join);
     free(sql);
     strbuf_free(&names);
     strbuf_free(&values);

@@ -22,6 +22,9 @@ struct shard_place {
     int64_t cpu_first;     // is added to numbers of CPUs; -1: they become -1, not known
     int32_t rank;          // names its steps, where it has one rank's, and the counters of its cgroup; -1: they have their names already
     bool several;          // it has more than that one: their steps have their names already
+    // Of several: a JSON array of the ranks whose cgroup has the counters that are no rank's by name; "[]": of all in the store, as they
+    // are. NULL: they are those of `rank`.
+    const char *cgroup_ranks;
     bool machine;          // with the counters of the whole machine: once for a node is enough
 };
 

@@ -809,9 +809,9 @@ def case_query(folder):
 
 
 
-def shared(folder, number, of, length, job="job"):
+def shared(folder, number, of, length, job="job", **popen):
     """One of the ranks that share a recorder."""
-    return rig.rank(folder, "sh", "-c", WORK % length, options=("--shared",),
+    return rig.rank(folder, "sh", "-c", WORK % length, options=("--shared",), **popen,
                     env=rig.environment(TORCHELASTIC_RUN_ID=job, TORCHELASTIC_RESTART_COUNT=0, RANK=number, WORLD_SIZE=of))
 
 
@@ -927,6 +927,61 @@ def case_shared_gives_up(folder):
     assert [(one["rank"], one["pid"]) for one in target_of(path)["joined"]] == [(1, second.pid)], target_of(path)
     code, document, stderr = rig.merge(folder, os.path.join(folder, "run.db"))
     assert code == 0 and document["ranks"] == 2 and document["missing"] == [], (code, document, stderr)
+
+
+def cpu_groups(count):
+    """Directories of cgroups of our own whose cpu.stat is read, or nothing where none can be made."""
+    mounts = [line.split() for line in open("/proc/self/mounts")]
+    own = [one[1] for one in mounts if one[2] == "cgroup" and "cpu" in one[3].split(",")] + [one[1] for one in mounts if one[2] == "cgroup2"]
+    groups = ["%s/upgate-rank-%d-%d" % (own[0], os.getpid(), i) for i in range(count)] if own else []
+    try:
+        for group in groups:
+            os.mkdir(group)
+            assert os.path.exists(os.path.join(group, "cpu.stat"))
+    except (OSError, AssertionError):
+        remove_groups(groups)
+        return []
+    return groups
+
+
+def remove_groups(groups):
+    for group in groups:
+        for _ in range(100):
+            try:
+                os.rmdir(group)
+                break
+            except FileNotFoundError:
+                break
+            except OSError: # the last process is just leaving
+                time.sleep(0.05)
+
+
+def case_shared_cgroups(folder):
+    """Ranks in cgroups of their own: each has the numbers of its own, which a merge leaves it."""
+    def enter(group):
+        with open(os.path.join(group, "cgroup.procs"), "w", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+
+    path, store, groups = os.path.join(folder, "job", "0-0.db"), os.path.join(folder, "run.db"), cpu_groups(2)
+    try:
+        first = shared(folder, 0, 2, 50, preexec_fn=lambda: enter(groups[0]))
+    except (subprocess.SubprocessError, IndexError):
+        remove_groups(groups)
+        print("    no cgroup can be made, or entered, here")
+        return
+    try:
+        rig.await_shard(path)
+        second = shared(folder, 1, 2, 25, preexec_fn=lambda: enter(groups[1]))
+        for one in (second, first):
+            assert one.communicate(timeout=60) == ("", "") and one.returncode == 0
+        rig.await_end(folder)
+    finally:
+        remove_groups(groups)
+    told = "SELECT DISTINCT substr(name, instr(name, ' rank ')) FROM counter WHERE source = 'cpu.stat' AND name LIKE '% rank %' ORDER BY 1"
+    assert rig.rows(path, told) == [(" rank 0",), (" rank 1",)], rig.rows(path, "SELECT DISTINCT source, name FROM counter")
+    code, document, stderr = rig.merge(folder, store)
+    assert code == 0 and document["ranks"] == 2 and document["missing"] == [], (code, document, stderr)
+    assert rig.rows(store, told) == [(" rank 0",), (" rank 1",)], rig.rows(store, "SELECT DISTINCT source, name FROM counter")
 
 
 def main():

@@ -23,9 +23,11 @@
 #include "common/proc.h"
 #include "common/strings.h"
 #include "tests/unit/runner.h"
+#include "tracer/record/counters.h"
 #include "tracer/record/files.h"
 #include "tracer/record/python_data.h"
 #include "tracer/record/task_proc.h"
+#include "tracer/store/store.h"
 
 // A network of our own where that is permitted: of a table of more than 1 MB, which a busy machine has, the rest is not read.
 static void leave_the_network(void)
@@ -256,4 +258,61 @@ TEST(an_interpreter_that_became_a_fifo)
     rmdir(dir);
     free(path);
     free(fifo);
+}
+
+static char *cpu_stat_of(const char *dir, const char *name, int throttled)
+{
+    char *path = xasprintf("%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    CHECK(file && fprintf(file, "nr_periods 100\nnr_throttled %d\n", throttled) > 0 && fclose(file) == 0);
+    return path;
+}
+
+// One cgroup is told once; from the first rank on that has another one each rank has its own, and nothing is counted twice.
+TEST(each_rank_has_its_cgroup)
+{
+    static char dir[] = "/tmp/upgate-parts-XXXXXX";
+    static const char throttled[] = "SELECT group_concat(at_ns || ' ' || name || ' ' || value, ', ') FROM (SELECT * FROM counter WHERE source = 'cpu.stat' AND "
+                                    "name LIKE 'nr_throttled%' ORDER BY rowid)";
+    struct error err = {0};
+    struct store *store = NULL;
+    struct writer *writer = NULL;
+    int64_t id = 0;
+    CHECK(runner_directory(dir) != NULL);
+    char *path = xasprintf("%s/run.db", dir), *other = xasprintf("%s/other", dir);
+    free(cpu_stat_of(dir, "cpu.stat", 3));
+    CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
+    CHECK_INT(store_insert(store, &id, &err, "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
+                           "(1, 1, 0, 0, '{}', '[]')", ""), 0);
+    CHECK_INT(writer_new(store, &writer, &err), 0);
+    struct counters *counters = counters_new(writer, id, 0, dir, 0);
+    counters_add_rank(counters, 1, cpu_stat_of(dir, "cpu.stat", 4), 10);
+    counters_read(counters, 20);
+    counters_add_rank(counters, 2, cpu_stat_of(dir, "other", 7), 30);
+    counters_add_rank(counters, 3, NULL, 40); // in none
+    counters_add_rank(counters, 4, xstrdup(other), 50);
+    counters_remove_rank(counters, 4);
+    counters_remove_rank(counters, 9);
+    CHECK_INT(writer_commit(writer, true, &err), 0);
+    char *told = store_get_text(store, throttled, "");
+    CHECK_STR(told, "20 nr_throttled 4, 30 nr_throttled 4, 30 nr_throttled rank 0 4, 30 nr_throttled rank 1 4, 30 nr_throttled rank 2 7, "
+                    "50 nr_throttled rank 4 7");
+    free(told);
+    int64_t own = 0, left = -1, common = -1;
+    for (int i = 0; i < 500 && own <= 0; i++) { // read again after a hundred times what it took
+        usleep(10000);
+        counters_read(counters, 60 + i);
+        CHECK_INT(writer_commit(writer, true, &err), 0);
+        store_get_int(store, &own, NULL, "SELECT count(*) FROM counter WHERE at_ns >= 60 AND name = 'nr_throttled rank 2'", "");
+    }
+    store_get_int(store, &left, NULL, "SELECT count(*) FROM counter WHERE at_ns >= 60 AND name = 'nr_throttled rank 4'", "");
+    store_get_int(store, &common, NULL, "SELECT count(*) FROM counter WHERE at_ns >= 60 AND name = 'nr_throttled'", "");
+    CHECK(own > 0);
+    CHECK_INT(left, 0);
+    CHECK_INT(common, 0);
+    counters_free(counters);
+    writer_free(writer);
+    store_close(store);
+    free(path);
+    free(other);
 }

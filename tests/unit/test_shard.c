@@ -316,6 +316,33 @@ TEST(a_merged_node_keeps_the_names_of_its_ranks)
     test_remove(store, dir);
 }
 
+// Counters of the cgroup that some ranks have in common are of each of them where there are others; those of a rank stay its own.
+TEST(ranks_that_share_a_recorder_keep_their_cgroups)
+{
+    static const struct {
+        const char *ranks, *expected;
+        bool machine, several;
+    } cases[] = {
+        {"[3,12]", "cpu.stat nr_throttled rank 3, cpu.stat nr_throttled rank 12, stat cpu1 steal_ns, cpu.stat nr_throttled rank 4, drops gap", true, false},
+        {"[3,12]", "cpu.stat nr_throttled rank 3, cpu.stat nr_throttled rank 12, cpu.stat nr_throttled rank 4, drops gap", false, false},
+        {"[]", "cpu.stat nr_throttled, stat cpu1 steal_ns, cpu.stat nr_throttled rank 4, drops gap", true, false},
+        {"[3]", "cpu.stat nr_throttled rank 3, stat cpu1 steal_ns, drops gap", true, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct shard_place place = {.recording_id = 4, .process_first = 1, .rank = -1, .several = cases[i].several,
+                                          .cgroup_ranks = cases[i].ranks, .machine = cases[i].machine};
+        char dir[] = "/tmp/upgate-shard-XXXXXX";
+        struct store *store = test_merged(dir, &place, 0), *shard = test_rank(0);
+        struct error err = {0};
+        CHECK_INT(sqlite3_exec(store_db(shard), "INSERT INTO counter (recording_id, at_ns, source, name, value) VALUES (1, 9, 'cpu.stat', "
+                               "'nr_throttled rank 4', 6), (1, 9, 'drops', 'gap', 0)", NULL, NULL, NULL), SQLITE_OK);
+        CHECK_INT(shard_take(store, shard, &place, &err), 0);
+        test_told(store, "SELECT group_concat(source || ' ' || name, ', ') FROM counter", cases[i].expected);
+        store_close(shard);
+        test_remove(store, dir);
+    }
+}
+
 TEST(a_column_of_time_that_is_not_known_is_refused)
 {
     static const struct shard_place place = {.recording_id = 4, .process_first = 1, .shift_ns = 1000};

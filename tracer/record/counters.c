@@ -10,21 +10,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
 
 enum {
     COUNTERS_FILE_MAX = 1 << 20,
     COUNTERS_CPUS_MAX = 1024,
     COUNTERS_DIRECTORIES_MAX = 200000, // then the walk ends: more than that is the answer, too
+    COUNTERS_RANKS_SHARE = 100,        // reading those of ranks takes one part of so many: of a thousand not each second
 };
 
 static const ino_t counters_first_namespace = 0xEFFFFFFB; // PROC_CGROUP_INIT_INO of linux/proc_ns.h
+
+struct counters_rank {
+    int32_t rank;
+    char *cpu_stat; // NULL: none
+};
 
 struct counters {
     struct writer *writer;
     int64_t recording_id;
     char *cpu_stat;     // of the target's cgroup; NULL: none
     char *memory_mount; // directory whose directories are the memory cgroups; NULL: none
+    struct counters_rank *ranks;
+    size_t rank_count;
+    bool apart; // they have, or had, more than one cgroup
+    int64_t ranks_next_ns;
 };
 
 void counters_put(struct counters *counters, int64_t now_ns, const char *source, const char *name, int64_t value)
@@ -60,8 +72,8 @@ static char *counters_mount(const char *controller)
     return found ? found : unified;
 }
 
-// DIRECTORY/cpu.stat of a process. Caller frees.
-static char *counters_cpu_stat(pid_t pid)
+// DIRECTORY/cpu.stat of a process.
+char *counters_cpu_stat(pid_t pid)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
@@ -84,13 +96,16 @@ static char *counters_cpu_stat(pid_t pid)
     return found;
 }
 
-struct counters *counters_new(struct writer *writer, int64_t recording_id, pid_t pid, const char *cgroup)
+struct counters *counters_new(struct writer *writer, int64_t recording_id, pid_t pid, const char *cgroup, int32_t rank)
 {
     struct counters *counters = xcalloc(1, sizeof *counters);
     counters->writer = writer;
     counters->recording_id = recording_id;
     counters->cpu_stat = cgroup ? xasprintf("%s/cpu.stat", cgroup) : pid ? counters_cpu_stat(pid) : NULL;
     counters->memory_mount = counters_mount("memory");
+    if (rank >= 0)
+        vector_push(counters->ranks, counters->rank_count,
+                    ((struct counters_rank){rank, counters->cpu_stat ? xstrdup(counters->cpu_stat) : NULL}));
     return counters;
 }
 
@@ -98,6 +113,9 @@ void counters_free(struct counters *counters)
 {
     if (!counters)
         return;
+    for (size_t i = 0; i < counters->rank_count; i++)
+        free(counters->ranks[i].cpu_stat);
+    free(counters->ranks);
     free(counters->cpu_stat);
     free(counters->memory_mount);
     free(counters);
@@ -119,15 +137,17 @@ static bool counters_wanted(const char *name)
     return false;
 }
 
-// Lines "NAME NUMBER".
-static void counters_pairs(struct counters *counters, int64_t now_ns, const char *path, const char *source, bool all)
+// Lines "NAME NUMBER". rank: whose they are; -1: the target's, or the machine's.
+static void counters_pairs(struct counters *counters, int64_t now_ns, const char *path, const char *source, bool all, int32_t rank)
 {
     char *text = string_read_file(path, COUNTERS_FILE_MAX, NULL);
     for (char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-        char name[64];
+        char name[64], own[96];
         int64_t value = 0;
-        if (sscanf(line, "%63s %" SCNd64, name, &value) == 2 && (all || counters_wanted(name)))
-            counters_put(counters, now_ns, source, name, value);
+        if (sscanf(line, "%63s %" SCNd64, name, &value) != 2 || !(all || counters_wanted(name)))
+            continue;
+        snprintf(own, sizeof own, "%s rank %d", name, (int)rank);
+        counters_put(counters, now_ns, source, rank < 0 ? name : own, value);
     }
     free(text);
 }
@@ -167,11 +187,59 @@ static void counters_pressure(struct counters *counters, int64_t now_ns)
     }
 }
 
+static void counters_read_rank(struct counters *counters, const struct counters_rank *one, int64_t now_ns)
+{
+    if (one->cpu_stat)
+        counters_pairs(counters, now_ns, one->cpu_stat, "cpu.stat", true, one->rank);
+}
+
+static void counters_read_target(struct counters *counters, int64_t now_ns)
+{
+    if (counters->cpu_stat)
+        counters_pairs(counters, now_ns, counters->cpu_stat, "cpu.stat", true, -1);
+}
+
+static void counters_read_ranks(struct counters *counters, int64_t now_ns)
+{
+    int64_t begin_ns = clock_monotonic_ns();
+    if (begin_ns < counters->ranks_next_ns)
+        return;
+    for (size_t i = 0; i < counters->rank_count; i++)
+        counters_read_rank(counters, &counters->ranks[i], now_ns);
+    counters->ranks_next_ns = begin_ns + COUNTERS_RANKS_SHARE * (clock_monotonic_ns() - begin_ns);
+}
+
+void counters_add_rank(struct counters *counters, int32_t rank, char *cpu_stat, int64_t now_ns)
+{
+    bool same = cpu_stat && counters->cpu_stat ? strcmp(cpu_stat, counters->cpu_stat) == 0 : cpu_stat == counters->cpu_stat;
+    vector_push(counters->ranks, counters->rank_count, ((struct counters_rank){rank, cpu_stat}));
+    if (counters->apart) {
+        counters_read_rank(counters, &counters->ranks[counters->rank_count - 1], now_ns);
+    } else if (!same) { // what was the target's is that of the others, without a hole
+        counters_read_target(counters, now_ns);
+        counters->apart = true;
+        counters_read_ranks(counters, now_ns);
+    }
+}
+
+void counters_remove_rank(struct counters *counters, int32_t rank)
+{
+    for (size_t i = 0; i < counters->rank_count; i++) {
+        if (counters->ranks[i].rank != rank)
+            continue;
+        free(counters->ranks[i].cpu_stat);
+        counters->ranks[i] = counters->ranks[--counters->rank_count];
+        return;
+    }
+}
+
 void counters_read(struct counters *counters, int64_t now_ns)
 {
-    counters_pairs(counters, now_ns, "/proc/vmstat", "vmstat", false);
-    if (counters->cpu_stat)
-        counters_pairs(counters, now_ns, counters->cpu_stat, "cpu.stat", true);
+    counters_pairs(counters, now_ns, "/proc/vmstat", "vmstat", false, -1);
+    if (counters->apart)
+        counters_read_ranks(counters, now_ns);
+    else
+        counters_read_target(counters, now_ns);
     counters_steal(counters, now_ns);
     counters_pressure(counters, now_ns);
 }

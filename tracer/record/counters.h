@@ -11,9 +11,14 @@
 
 struct counters;
 
-// pid: whose cgroups are read; cgroup: a directory instead, or NULL.
-struct counters *counters_new(struct writer *writer, int64_t recording_id, pid_t pid, const char *cgroup);
+// pid: whose cgroups are read; cgroup: a directory instead, or NULL. rank: which one of a job that is; -1: none, or not told.
+struct counters *counters_new(struct writer *writer, int64_t recording_id, pid_t pid, const char *cgroup, int32_t rank);
 void counters_free(struct counters *counters); // NULL ok
+char *counters_cpu_stat(pid_t pid); // path of that of its cgroup; NULL: none; caller frees
+// One more rank of the target, with the path of its cgroup's cpu.stat (taken; NULL: none). While all have the same one it is that of
+// the target. From the first that has another one on each has its own: "nr_throttled rank 3".
+void counters_add_rank(struct counters *counters, int32_t rank, char *cpu_stat, int64_t now_ns);
+void counters_remove_rank(struct counters *counters, int32_t rank);
 void counters_read(struct counters *counters, int64_t now_ns);
 // How many memory cgroups the kernel keeps, dead ones too, and how many directories there are: thousands of
 // directories take a while, so only at the begin and at the end.

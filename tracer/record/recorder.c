@@ -259,6 +259,15 @@ static void recorder_files_prepare(void)
     privileges_drop(&err);
 }
 
+// Of its job; -1: not told.
+static int32_t recorder_own_rank(const struct recorder_opts *opts)
+{
+    json_t *who = opts->rank ? json_loads(opts->rank, 0, NULL) : NULL, *number = json_object_get(who, "rank");
+    int32_t rank = json_is_integer(number) ? (int32_t)json_integer_value(number) : -1;
+    json_decref(who);
+    return rank;
+}
+
 int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
                    struct error *err)
 {
@@ -287,7 +296,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
         recorder->stacks = stacks_new(recorder->writer, recorder->symbols, opts->prompt);
         recorder->files = files_new();
         recorder->counters = counters_new(recorder->writer, recorder->recording_id,
-                                          opts->pid_count ? opts->pids[0] : 0, opts->cgroup);
+                                          opts->pid_count ? opts->pids[0] : 0, opts->cgroup, recorder_own_rank(opts));
         if (!opts->no_python)
             recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns,
                                           recorder->processes_max / RECORDER_PYTHON_PART, opts->prompt);
@@ -415,6 +424,7 @@ int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct err
         return rc;
     if (!tasks_target(recorder->tasks, (uint32_t)pid))
         return error_set(err, -ESRCH, "process %d has ended", (int)pid);
+    counters_add_rank(recorder->counters, rank, counters_cpu_stat(pid), begin_ns);
     recorder->ask_alive = true;
     if (!recorder->joined)
         recorder->joined = json_array();
@@ -432,6 +442,7 @@ void recorder_leave(struct recorder *recorder, int32_t rank)
     if (i == json_array_size(recorder->joined) || writer_begin(recorder->writer))
         return;
     json_array_remove(recorder->joined, i);
+    counters_remove_rank(recorder->counters, rank);
     if (recorder_write_joined(recorder, &err))
         writer_fail(recorder->writer);
 }
