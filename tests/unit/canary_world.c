@@ -183,6 +183,8 @@ int sources_poll(struct sources *sources, int timeout_ms, struct error *err)
     double span = (double)(canary_world->now_ns - sources->counted_ns) / 1e9;
     sources->counted_ns = canary_world->now_ns;
     for (int arm = 0; arm < CANARY_ARMS && !canary_world->silent; arm++) {
+        if (canary_world->mute[arm])
+            continue;
         sources->carry[arm] += span * (double)canary_world->rate * world_share(arm);
         uint64_t requests = (uint64_t)sources->carry[arm];
         sources->carry[arm] -= (double)requests;
@@ -227,7 +229,10 @@ bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct ca
     *ret_at_s = canary_world->next_s++;
     for (int arm = 0; arm < CANARY_ARMS; arm++) {
         struct canary_second *second = &ret_arms[arm];
-        *second = (struct canary_second){.requests = (uint64_t)((double)canary_world->rate * world_share(arm))};
+        *second = (struct canary_second){0};
+        if (canary_world->mute[arm])
+            continue;
+        second->requests = (uint64_t)((double)canary_world->rate * world_share(arm));
         second->errors = (uint64_t)((double)second->requests * canary_world->errors[arm]);
         second->rejected = (uint64_t)((double)second->requests * canary_world->rejected[arm]);
         second->wrong = arm == CANARY_CANDIDATE && second->requests ? canary_world->wrong : 0;

@@ -30,6 +30,7 @@ struct canary_world {
     uint64_t wrong;                 // a second, of the candidate
     uint64_t refused;               // so far, of the candidate
     bool silent;                    // no evidence comes in
+    bool mute[2];                   // none of this arm
     uint64_t lost;                  // lines, so far
     int64_t next_s;                 // next second of the sources
     int polls, opens;

@@ -223,7 +223,7 @@ static struct machine_input loop_input(struct controller *ctl)
                                   .soaked = ctl->answer.soaked,
                                   .requests_enough = ctl->answer.requests_enough,
                                   .cells_passed = ctl->answer.cells_passed,
-                                  .fresh = now - ctl->evidence_ns < ctl->rollout->stale_ns,
+                                  .fresh = now - ctl->evidence_ns < ctl->rollout->stale_ns && !controller_candidate_silent(ctl),
                                   .preflight_failed = ctl->preflight_failed,
                                   .preflight_exit = ctl->preflight_exit,
                                   .window = window_at(ctl->rollout, clock_wall_ns() / CONTROLLER_SECOND_NS),

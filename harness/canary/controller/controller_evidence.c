@@ -10,7 +10,11 @@
 #include "common/log.h"
 #include "harness/canary/controller/controller_internal.h"
 
-enum { EVIDENCE_FUTURE_S = 2 }; // a second that ends later was written before the clock was set back
+enum {
+    EVIDENCE_FUTURE_S = 2,     // a second that ends later was written before the clock was set back
+    EVIDENCE_SILENT_TIMES = 2, // of `stale`: the arms' counters may be scraped at different moments
+    EVIDENCE_SILENT_OWED = 20  // requests, without one of which a candidate that answers is not, but once in e^20
+};
 #define EVIDENCE_BUSY_MAX_NS 30000000000
 
 static bool evidence_shadow(const struct controller *ctl, int stage)
@@ -26,6 +30,26 @@ static void evidence_enter(struct controller *ctl, int stage)
     ctl->judged_s = 0;
     memset(ctl->facts.requests, 0, sizeof ctl->facts.requests);
     ctl->facts.wrong = 0;
+    ctl->heard = (struct controller_heard){0};
+}
+
+// A candidate that hangs, or whose log or series are gone, has no failed request: what it showed before would pass the stage. So many are
+// owed by the split that the stage had while both were heard.
+bool controller_candidate_silent(const struct controller *ctl)
+{
+    const struct controller_heard *heard = &ctl->heard;
+    double before = (double)(ctl->facts.requests[CANARY_BASELINE] - heard->baseline);
+    double owed = (double)heard->baseline * (double)ctl->facts.requests[CANARY_CANDIDATE] / (before + 1);
+    int64_t silent_ns = heard->at_s ? (ctl->judged_s - heard->at_s) * CONTROLLER_SECOND_NS : 0;
+    return silent_ns >= EVIDENCE_SILENT_TIMES * ctl->rollout->stale_ns && owed >= EVIDENCE_SILENT_OWED;
+}
+
+static void evidence_hear(struct controller *ctl, int64_t at_s, const struct canary_second arms[CANARY_ARMS])
+{
+    if (arms[CANARY_CANDIDATE].requests)
+        ctl->heard = (struct controller_heard){.at_s = at_s};
+    else
+        ctl->heard.baseline += arms[CANARY_BASELINE].requests;
 }
 
 // One second of a stage into the tests. In order of time; what comes too late is stored and not judged.
@@ -42,6 +66,7 @@ static void evidence_add(struct controller *ctl, int64_t at_s, int stage, const 
     if (!row->judged_from_s || at_s < row->judged_from_s)
         return;
     canary_evidence_add(ctl->evidence, arms);
+    evidence_hear(ctl, at_s, arms);
     ctl->judged_s = at_s;
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         ctl->facts.requests[arm] += arms[arm].requests;

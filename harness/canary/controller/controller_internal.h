@@ -41,6 +41,10 @@ struct controller {
     int64_t judged_s;  // the last that was judged
     struct canary_cell cells[CANARY_METRICS];
     struct judge_facts facts;
+    struct controller_heard { // of the stage's judged seconds
+        int64_t at_s;          // the last with a request of the candidate; 0: none so far
+        uint64_t baseline;     // requests of the baseline since
+    } heard;
     struct judge_answer answer;
     struct canary_recent recent; // warm-up included
     struct controller_second *pending;
@@ -86,6 +90,7 @@ void controller_close(struct controller *ctl);                                  
 int controller_fold(struct controller *ctl, struct error *err); // the stored seconds, when it starts
 void controller_take(struct controller *ctl);                   // what sources and the shadow stage have
 void controller_judge(struct controller *ctl);                  // facts and answer of the present stage
+bool controller_candidate_silent(const struct controller *ctl); // the baseline's requests go on ending, and none of its own
 void controller_begin_stage(struct controller *ctl, int stage); // traffic has been read back
 void controller_judge_anew(struct controller *ctl);             // what was judged is from another time, or lacks lines
 void controller_persist(struct controller *ctl, bool cells);    // what is pending, and the heartbeat; sets store_failed
