@@ -539,6 +539,22 @@ TEST(a_candidate_that_is_heard_no_more)
     rig_end();
 }
 
+static void baseline_falls_silent(struct canary_world *world)
+{
+    world->mute[CANARY_BASELINE] = world->set_count == 2; // from the second stage on: by its health check it is up
+}
+
+TEST(a_baseline_that_is_heard_no_more)
+{
+    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s, patience: 40s}, {percent: 100, soak: 3s}]\n");
+    canary_world->script = baseline_falls_silent;
+    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_INT(rig_int("SELECT max(stage_to) FROM rollout_decision"), 1);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"), "no request of the baseline has ended");
+    rig_end();
+}
+
 // A request a second: 17 that do not come may be chance, however long `stale` is.
 TEST(a_candidate_with_little_traffic_is_not_silent)
 {

@@ -79,6 +79,27 @@ TEST(without_a_baseline)
     CHECK(answer.cells_passed);
 }
 
+TEST(what_an_earlier_stage_said_is_no_pass)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS, .repeated = true},
+                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct judge_answer answer;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(!answer.cells_passed && answer.failed < 0);
+    CHECK_CONTAINS(answer.text, "error_rate: no request of the baseline has ended");
+    judge_stage(&rollout, 3, &facts, &answer); // where the plan leaves none, it is all there is
+    CHECK(answer.cells_passed);
+    stages[2].percent = 99.6; // one weight of 256 is none
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(answer.cells_passed);
+    stages[2].percent = 10;
+    cells[0].repeated = false;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(answer.cells_passed);
+}
+
 TEST(what_was_lost_withholds_a_pass)
 {
     struct rollout rollout = plan();

@@ -8,6 +8,9 @@
 
 #include "common/units.h"
 
+// Of 256 weights a proxy leaves the baseline one: too few requests to compare with, and the plan's own wish.
+#define JUDGE_WHOLE_PERCENT 99.4
+
 static bool judge_gates(const struct rollout *rollout, const struct canary_cell *cell)
 {
     return rollout->rules.metrics[cell->metric].gated;
@@ -44,6 +47,8 @@ static bool judge_cell_passes(const struct rollout_stage *stage, const struct ca
     bool compares = !stage->aa && stage->percent < 100 && (stage->mirror == 0 || cell->metric == CANARY_WRONG_ANSWERS);
     if (stage->percent >= 100 && cell->alone_open)
         return false;
+    if (compares && cell->repeated && stage->percent <= JUDGE_WHOLE_PERCENT)
+        return false; // the baseline is gone, and nobody has compared this stage's requests
     return compares ? cell->verdict == CANARY_PASS : cell->verdict != CANARY_FAIL;
 }
 
@@ -79,6 +84,9 @@ static void judge_missing(const struct rollout_stage *stage, const struct judge_
         snprintf(ret->text, sizeof ret->text, "%s would pass, but %" PRIu64 " log lines of this stage were lost, and if each was the "
                  "candidate's worst it would not%s; `resume` a pause to judge the stage anew, once no line is lost",
                  canary_metric_name(open->metric), open->withheld, more);
+    else if (open && open->repeated && stage->percent <= JUDGE_WHOLE_PERCENT)
+        snprintf(ret->text, sizeof ret->text, "%s: no request of the baseline has ended in the candidate's last 10 s, so nothing can be compared; "
+                 "is the baseline down, or its evidence lost?", canary_metric_name(open->metric));
     else if (open && open->alone_windows)
         judge_alone(ret->text, sizeof ret->text, open);
     else if (open && open->alone_open && stage->percent >= 100)

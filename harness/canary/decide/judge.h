@@ -30,7 +30,7 @@ struct judge_answer {
 
 // A stage passes by time (soak), by count (requests of the candidate) and by its gated cells, and only where lost log lines, each the
 // worst that it can have been, would change none of it. Which cells:
-//   with traffic on both arms  every gated one has passed
+//   with traffic on both arms  every gated one has passed, on requests of both in this stage
 //   100 %                      nothing is left to compare with: none has failed, and the last 10 s were as the baseline's were (alone.h)
 //   A/A                        the arms are equal, none has failed
 //   shadow                     the answers: wrong_answers, where it is gated, has passed; no other has failed

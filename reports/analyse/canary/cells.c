@@ -346,6 +346,7 @@ static struct canary_cell cells_compared(const struct canary_evidence *evidence,
         cell.requests = requests;
         cell.requests_missing = 0;
         cell.verdict = evidence->failed[metric] ? CANARY_FAIL : cell.verdict;
+        cell.repeated = true;
         return cell;
     }
     struct canary_cell cell = {.metric = metric,

@@ -20,8 +20,8 @@
 // * Small stages: at 1 % of the traffic the margin of a ratio is out of reach, and not needed, since the next stage exposes
 //   little more. Told by canary_evidence_opens() what share comes next, a pass asks that the service as a whole, with
 //   so much traffic on the candidate, is not worse by more than the margin. The stage that opens 100 % asks for all of it.
-// Where a stage has no baseline any more (100 %), nothing can be compared: cells repeat what the last stage said; wrong
-// answers and the tripwires are watched on, and alone.h holds the candidate against what the baseline was.
+// Where a stage has no baseline any more (100 %), nothing can be compared: cells repeat what the last stage said, and tell that they do;
+// wrong answers and the tripwires are watched on, and alone.h holds the candidate against what the baseline was.
 #ifndef UPGATE_REPORTS_ANALYSE_CANARY_EVIDENCE_H
 #define UPGATE_REPORTS_ANALYSE_CANARY_EVIDENCE_H
 
@@ -73,6 +73,7 @@ struct canary_cell {
     uint64_t since_s;    // of seconds with requests of both arms, where the evidence is of an onset within the rollout; 0: it is not
     double since_ratio;  // candidate / baseline since then, of error rates, of requests above the baseline's quantile, or of means; NaN
     double rate_bound;   // upper bound at alpha of the candidate's own rate in this stage (of counts); else NaN
+    bool repeated;       // no baseline is left: value, bounds and verdict are those of the last stage that had one
     bool alone_open;     // no baseline is left, and the newest ten seconds of the candidate do not say that all is well, or are not over
     uint64_t alone_windows; // of ten seconds in a row, beyond alone_times of what the baseline had; then the next two, and of `value`:
     double alone_value, alone_usual; // the candidate's newest; the baseline's (alone.h). Seconds, or a fraction. value: their ratio
