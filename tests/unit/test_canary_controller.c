@@ -535,6 +535,7 @@ TEST(a_candidate_that_is_heard_no_more)
     began_ns = 90 * (int64_t)NS; // it comes back, and the rollout goes on by itself
     CHECK_INT(rig_run(), 0);
     CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'stale'"), 2);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 175 * (int64_t)NS); // its silence is no soak
     began_ns = 0;
     rig_end();
 }

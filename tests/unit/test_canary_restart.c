@@ -333,6 +333,21 @@ TEST(killed_at_any_time_the_evidence_is_kept)
     }
 }
 
+TEST(time_without_a_controller_is_no_soak)
+{
+    rig_begin("stages: [{percent: 10, soak: 60s, warm_up: 1s}, {percent: 100, soak: 3s}]\n");
+    canary_world->kill_at_poll = 200; // after 20 s
+    CHECK_INT(rig_run(), KILLED);
+    canary_world->kill_at_poll = 0;
+    CHECK_INT(canary_world->set_count, 1);
+    canary_world->now_ns += 300 * (int64_t)NS;
+    int64_t began = canary_world->now_ns;
+    CHECK_INT(rig_run(), 0);
+    CHECK(canary_world->set_ns[1] - began > 35 * (int64_t)NS); // what was missing
+    CHECK(canary_world->set_ns[1] - began < 60 * (int64_t)NS); // and no more: the evidence is kept
+    rig_end();
+}
+
 TEST(killed_on_the_way_back)
 {
     for (int moment = 3; moment <= 4; moment++) {

@@ -27,7 +27,7 @@ static void evidence_enter(struct controller *ctl, int stage)
     canary_evidence_stage(ctl->evidence, stage, ctl->rollout->stages[stage].aa);
     canary_evidence_opens(ctl->evidence, rollout_opens(ctl->rollout, stage), ctl->rollout->stages[stage].requests);
     ctl->folded_stage = stage;
-    ctl->judged_s = 0;
+    ctl->judged_s = ctl->unjudged_s = 0;
     memset(ctl->facts.requests, 0, sizeof ctl->facts.requests);
     ctl->facts.wrong = 0;
     ctl->heard = (struct controller_heard){0};
@@ -44,12 +44,20 @@ bool controller_candidate_silent(const struct controller *ctl)
     return silent_ns >= EVIDENCE_SILENT_TIMES * ctl->rollout->stale_ns && owed >= EVIDENCE_SILENT_OWED;
 }
 
-static void evidence_hear(struct controller *ctl, int64_t at_s, const struct canary_second arms[CANARY_ARMS])
+// What nobody saw is no soak: a gap longer than `stale` (the log was away, or there was no controller), the silence of the candidate. As
+// the seconds tell it, so that a restart comes to the same.
+static void evidence_hear(struct controller *ctl, int64_t from_s, int64_t at_s, const struct canary_second arms[CANARY_ARMS])
 {
-    if (arms[CANARY_CANDIDATE].requests)
-        ctl->heard = (struct controller_heard){.at_s = at_s};
-    else
+    int64_t gap_s = at_s - (ctl->judged_s ? ctl->judged_s + 1 : from_s);
+    if (gap_s * CONTROLLER_SECOND_NS > ctl->rollout->stale_ns)
+        ctl->unjudged_s += gap_s;
+    if (!arms[CANARY_CANDIDATE].requests) {
         ctl->heard.baseline += arms[CANARY_BASELINE].requests;
+        return;
+    }
+    if (controller_candidate_silent(ctl))
+        ctl->unjudged_s = ctl->heard.unjudged_s + at_s - ctl->heard.at_s - 1;
+    ctl->heard = (struct controller_heard){.at_s = at_s, .unjudged_s = ctl->unjudged_s};
 }
 
 // One second of a stage into the tests. In order of time; what comes too late is stored and not judged.
@@ -66,7 +74,7 @@ static void evidence_add(struct controller *ctl, int64_t at_s, int stage, const 
     if (!row->judged_from_s || at_s < row->judged_from_s)
         return;
     canary_evidence_add(ctl->evidence, arms);
-    evidence_hear(ctl, at_s, arms);
+    evidence_hear(ctl, row->judged_from_s, at_s, arms);
     ctl->judged_s = at_s;
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         ctl->facts.requests[arm] += arms[arm].requests;
@@ -196,7 +204,7 @@ void controller_judge(struct controller *ctl)
     ctl->facts.cells = ctl->cells;
     ctl->facts.cell_count = count;
     // By the requests' clock and by ours: a server whose clock is ahead does not shorten the soak.
-    int64_t by_evidence = ctl->judged_s ? (ctl->judged_s + 1 - row->judged_from_s) * CONTROLLER_SECOND_NS : 0;
+    int64_t by_evidence = ctl->judged_s ? (ctl->judged_s + 1 - row->judged_from_s - ctl->unjudged_s) * CONTROLLER_SECOND_NS : 0;
     int64_t by_clock = clock_wall_ns() - row->judged_from_s * CONTROLLER_SECOND_NS;
     ctl->facts.judged_ns = by_evidence < by_clock ? by_evidence : by_clock;
     judge_stage(ctl->rollout, stage, &ctl->facts, &ctl->answer);

@@ -39,11 +39,13 @@ struct controller {
     int folded_stage;  // the stage that evidence is in; -1: none
     int64_t folded_s;  // the last second that was added
     int64_t judged_s;  // the last that was judged
+    int64_t unjudged_s; // of the stage, since it is judged: seconds of which nothing is known
     struct canary_cell cells[CANARY_METRICS];
     struct judge_facts facts;
     struct controller_heard { // of the stage's judged seconds
         int64_t at_s;          // the last with a request of the candidate; 0: none so far
         uint64_t baseline;     // requests of the baseline since
+        int64_t unjudged_s;    // until then
     } heard;
     struct judge_answer answer;
     struct canary_recent recent; // warm-up included
