@@ -187,6 +187,37 @@ TEST(no_move_up_without_a_way_back)
     rig_end();
 }
 
+TEST(no_pause_ends_at_a_baseline_that_is_down)
+{
+    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 0s, patience: 10s}, {percent: 100, soak: 3s}]\n");
+    canary_world->rate = 10; // no verdict, and nobody comes
+    canary_world->script = lose_baseline;
+    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 60 * (int64_t)NS);
+    rig_end();
+    rig_begin(STAGES);
+    canary_world->script = lose_baseline;
+    canary_world->errors[CANARY_CANDIDATE] = 1; // a bad candidate does not wait for it
+    CHECK_INT(rig_run(), 1);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 60 * (int64_t)NS);
+    rig_end();
+}
+
+TEST(a_rollout_does_not_begin_at_a_baseline_that_is_down)
+{
+    rig_begin(STAGES);
+    canary_world->percent = 100; // promoted last time, and the old stack is off
+    canary_world->up[CANARY_BASELINE] = false;
+    CHECK_INT(rig_run(), REFUSED + EHOSTDOWN);
+    CHECK_INT(canary_world->set_count, 0);
+    CHECK_DBL(canary_world->percent, 100, 0);
+    canary_world->up[CANARY_BASELINE] = true;
+    CHECK_INT(rig_run(), 0);
+    CHECK_DBL(canary_world->sets[0], 0, 0);
+    rig_end();
+}
+
 TEST(tripwires_of_errors_and_wrong_answers)
 {
     rig_begin(STAGES);

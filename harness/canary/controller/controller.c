@@ -100,6 +100,8 @@ static void loop_look(struct controller *ctl)
     loop_proxy(ctl, &err);
     if (rc)
         return;
+    if (ctl->up[CANARY_BASELINE] != 0 && !arms[CANARY_BASELINE].up)
+        log_warn("the baseline is down by the proxy's health check: no move up, and no pause ends at the baseline, until it is up");
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         ctl->up[arm] = arms[arm].up;
     ctl->facts.down = arms[CANARY_CANDIDATE].up ? 0 : ctl->facts.down + 1;
@@ -229,14 +231,16 @@ static struct machine_input loop_input(struct controller *ctl)
                                   .window = window_at(ctl->rollout, clock_wall_ns() / CONTROLLER_SECOND_NS),
                                   .request = ctl->request.verb,
                                   .drained = ctl->drained && (ctl->why_done || machine->state != ROLLOUT_ROLLED_BACK)};
-    if (ctl->up[CANARY_BASELINE] == 0) // a move up without a living baseline would have no way back
-        input.cells_passed = false;
     if (machine->stage >= 0) {
         const struct rollout_stage *stage = &ctl->rollout->stages[machine->stage];
         input.impatient = now - ctl->patience_ns > stage->patience_ns;
         wait = wait < 0 ? stage->patience_ns : wait;
     }
     input.waited = now - ctl->paused_ns > (wait < 0 ? 0 : wait);
+    // A move up without a living baseline would have no way back, and of a pause that nobody came to look at all users would get the errors
+    // of a server that is down.
+    if (ctl->up[CANARY_BASELINE] == 0)
+        input.cells_passed = input.waited = false;
     input.signals = controller_signals;
     if (input.signals && !ctl->signalled_ns)
         ctl->signalled_ns = now;

@@ -13,6 +13,18 @@
 #include "common/strings.h"
 #include "harness/canary/controller/controller_internal.h"
 
+// A rollout begins with all of the traffic at the baseline. Where the candidate has some (it is the last rollout's, or the proxy's file
+// says so) and the baseline is down, that would be an outage.
+static int begin_way_back(struct controller *ctl, double percent, struct error *err)
+{
+    struct traffic_arm arms[CANARY_ARMS] = {0};
+    bool fresh = ctl->machine.stage < 0 && !ctl->machine.moving && !ctl->options->aborts;
+    if (!fresh || !(percent > MACHINE_TOLERANCE) || traffic_look(ctl->traffic, arms, NULL) || arms[CANARY_BASELINE].up)
+        return 0;
+    return error_set(err, -EHOSTDOWN, "the candidate has %.3g %% of the traffic, a rollout begins with all of it at the baseline, and the "
+                                      "baseline is down by the proxy's health check; start it first. Nothing was moved", percent);
+}
+
 int controller_begin(struct controller *ctl, double *ret_percent, struct error *err)
 {
     double percent = NAN;
@@ -24,7 +36,8 @@ int controller_begin(struct controller *ctl, double *ret_percent, struct error *
         if (ctl->machine.stage < 0)
             return error_set(err, why.code, "%s", why.text);
     }
-    int rc = controller_fold(ctl, err);
+    int rc = begin_way_back(ctl, percent, err);
+    rc = rc ? rc : controller_fold(ctl, err);
     if (rc)
         return rc;
     ctl->wall_offset_ns = clock_wall_ns() - clock_monotonic_ns();
