@@ -107,6 +107,8 @@ TEST(termination_states)
         {"sD", 200, LOG_END_TRUNCATED}, {"SH", 502, LOG_END_ERROR},      {"sH", 504, LOG_END_ERROR},
         {"SC", 503, LOG_END_ERROR},     {"sC", 503, LOG_END_ERROR},      {"sQ", 503, LOG_END_ERROR},
         {"CD", 200, LOG_END_CLIENT},    {"CD", -1, LOG_END_CLIENT}, {"cD", 200, LOG_END_CLIENT},     {"CH", -1, LOG_END_CLIENT},
+        {"CD", 500, LOG_END_ERROR},     {"cD", 503, LOG_END_ERROR},      {"CL", 502, LOG_END_ERROR},
+        {"CD", 404, LOG_END_CLIENT},
         {"CC", 503, LOG_END_CLIENT},    {"CR", 400, LOG_END_BEFORE},     {"cR", 408, LOG_END_BEFORE},
         {"PR", 403, LOG_END_BEFORE},    {"PT", 500, LOG_END_BEFORE},     {"PH", 502, LOG_END_ERROR},
         {"PD", 200, LOG_END_TRUNCATED}, {"LR", 302, LOG_END_BEFORE},     {"RC", 503, LOG_END_ERROR},
@@ -126,7 +128,7 @@ TEST(termination_states)
         CHECK_INT(got.refused, (cases[i].state[0] | 32) == 's' && cases[i].state[1] == 'C');
         bool given_up = cases[i].end == LOG_END_CLIENT && (cases[i].state[1] != 'D' || cases[i].status < 0); // not of an answer that has begun
         CHECK_INT(got.given_up, given_up);
-        CHECK_INT(got.rejected, given_up || (cases[i].end == LOG_END_OK && cases[i].status == 404));
+        CHECK_INT(got.rejected, given_up || (cases[i].end <= LOG_END_CLIENT && cases[i].status == 404));
         free(line);
     }
 }

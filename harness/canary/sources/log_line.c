@@ -16,7 +16,9 @@ enum log_end log_end_of(const char state[2], int status)
     bool data = state[1] == 'D';
     switch (state[0]) {
     case 'C':
-    case 'c':
+    case 'c': // who is told of an error need not read on: the answer had begun, and was the server's
+        if (status >= 500 && (data || state[1] == 'L'))
+            return LOG_END_ERROR;
         return state[1] == 'R' ? LOG_END_BEFORE : LOG_END_CLIENT;
     case 'L': // redirects, statistics, a cache: no server was asked
         return LOG_END_BEFORE;

@@ -25,7 +25,7 @@ enum log_kind {
 };
 
 // How a request ended, by HAProxy's termination state. What the client ended is no error of the server, and the time until then
-// is a lower bound of what it would have taken.
+// is a lower bound of what it would have taken; but for a client that left while it was told of an error (5xx).
 enum log_end {
     LOG_END_OK,
     LOG_END_CLIENT,    // the client went away, or was too slow
