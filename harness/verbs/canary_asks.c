@@ -174,8 +174,8 @@ int canary_verb_status(const char *path, const struct canary_values *values)
 enum ask_state { ASK_UNHEARD, ASK_MOVES, ASK_DONE };
 
 // Heard is a request when its decision is stored, which is before the traffic moves. Of a rollout that has ended nothing moves any more, also
-// where it could not be moved.
-static int ask_state(struct store *store, enum ask_state *ret, struct error *err)
+// where it could not be moved, and an abort that came too late for it is heard by nobody.
+static int ask_state(struct store *store, enum rollout_verb asked, enum ask_state *ret, struct error *err)
 {
     struct rollout_row row = {0};
     int64_t unheard = 0, moves = 0;
@@ -185,14 +185,15 @@ static int ask_state(struct store *store, enum ask_state *ret, struct error *err
                            "");
     if (rc == 0)
         rc = rollout_store_read(store, &row, err);
+    bool ended = rc == 0 && rollout_state_ended(row.state);
     if (rc == 0)
-        *ret = unheard ? ASK_UNHEARD : moves && !rollout_state_ended(row.state) ? ASK_MOVES : ASK_DONE;
+        *ret = unheard && !(ended && asked == REQUEST_ABORT) ? ASK_UNHEARD : moves && !ended ? ASK_MOVES : ASK_DONE;
     rollout_row_clear(&row);
     return rc;
 }
 
 // Until the controller has done all that it was asked for; `limit_ns` at most.
-static int ask_wait(const char *path, int64_t limit_ns, struct error *err)
+static int ask_wait(const char *path, enum rollout_verb asked, int64_t limit_ns, struct error *err)
 {
     int64_t end = clock_monotonic_ns() + limit_ns;
     enum ask_state state = ASK_UNHEARD;
@@ -200,7 +201,7 @@ static int ask_wait(const char *path, int64_t limit_ns, struct error *err)
         struct store *store = NULL;
         int rc = store_open(path, STORE_READ, &store, err);
         if (rc == 0)
-            rc = ask_state(store, &state, err);
+            rc = ask_state(store, asked, &state, err);
         store_close(store);
         if (rc || state == ASK_DONE)
             return rc;
@@ -242,11 +243,36 @@ static int ask_abort_here(const char *path, enum exit_code *ret_exit, struct err
     return rc;
 }
 
+// It has failed, and the traffic is not back: nobody else will bring it.
+static bool ask_left(const char *path)
+{
+    struct rollout_row row = {0};
+    bool left = ask_row(path, &row, NULL) == 0 && row.state == ROLLOUT_FAILED && row.percent > MACHINE_TOLERANCE; // false for NaN
+    rollout_row_clear(&row);
+    return left;
+}
+
+// What has come of it. An abort is done where the candidate has nothing any more, whatever the rollout has ended as.
+static int ask_end(const char *path, bool aborts, struct error *err)
+{
+    struct rollout_row row;
+    int rc = ask_row(path, &row, err);
+    if (rc)
+        return rc;
+    double percent = isnan(row.percent) ? 0 : row.percent;
+    if (aborts && percent > MACHINE_TOLERANCE)
+        rc = error_set(err, -EIO, "'%s' is %s and the candidate has %.3g %% of the traffic, look at it now: %s", row.name,
+                       rollout_state_name(row.state), percent, row.reason);
+    else
+        log_info("'%s' is %s, the candidate has %.3g %% of the traffic", row.name, rollout_state_name(row.state), percent);
+    rollout_row_clear(&row);
+    return rc;
+}
+
 int canary_verb_ask(const char *path, const char *verb, const struct canary_values *values)
 {
     char *store = NULL, *who = canary_who();
     struct error err = {0};
-    struct rollout_row row;
     enum exit_code code = EXIT_CODE_INCONCLUSIVE;
     enum rollout_verb asked = (enum rollout_verb)rollout_verb_by_name(verb);
     int rc = canary_store_of(path, &store, NULL, &err);
@@ -259,23 +285,19 @@ int canary_verb_ask(const char *path, const char *verb, const struct canary_valu
         free(who);
         return EXIT_CODE_PASS;
     }
-    if (rc == 0)
+    bool left = rc == 0 && !held && asked == REQUEST_ABORT && ask_left(store);
+    if (rc == 0 && !left)
         rc = rollout_store_request(store, asked, who, values->reason, &err);
     if (rc == 0 && held)
-        rc = ask_wait(store, values->taken_ns, &err);
+        rc = ask_wait(store, asked, values->taken_ns, &err);
     else if (rc == 0 && asked == REQUEST_ABORT)
         rc = ask_abort_here(store, &code, &err);
     else if (rc == 0)
         log_warn("no controller is at work: '%s' is heard when `upgate canary run` is started again", verb);
-    if (rc == 0 && code == EXIT_CODE_OPERATIONAL)
+    if (rc == 0 && code == EXIT_CODE_OPERATIONAL && !left) // one that had failed stays so
         rc = error_set(&err, -EIO, "the traffic could not be brought to the baseline");
     if (rc == 0)
-        rc = ask_row(store, &row, &err);
-    if (rc == 0) {
-        log_info("'%s' is %s, the candidate has %.3g %% of the traffic", row.name, rollout_state_name(row.state),
-                 isnan(row.percent) ? 0 : row.percent);
-        rollout_row_clear(&row);
-    }
+        rc = ask_end(store, asked == REQUEST_ABORT, &err);
     free(store);
     free(who);
     return ask_say(rc, &err);

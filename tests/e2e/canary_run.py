@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`upgate canary` from outside: traffic through hooks (a script that writes a file), evidence from JSON lines that a generator
 writes as the weight says. A good candidate, a bad one, people, kills, a changed plan, hooks that fail; exit codes and documents."""
+import fcntl
 import json
 import os
 import random
@@ -266,6 +267,33 @@ def test_abort_without_a_controller():
     done = rig.upgate("abort", os.path.join(rig.path, "r.db"), "--reason", "gone")
     check(done.returncode == 0 and rig.weight() == 0, "abort without a controller: %d %s" % (done.returncode, done.stderr))
     check(rig.rows("SELECT state FROM rollout") == [("aborted",)], "state %s" % rig.rows("SELECT state FROM rollout"))
+    rig.end()
+
+
+def test_an_abort_that_brings_nothing_back():
+    """Its exit code is the traffic's: 4 where a controller has given up, and once more where none is at work it is brought back."""
+    rig = Rig(stages="[{percent: 40, soak: 60s}, {percent: 100, soak: 2s}]")
+    process = rig.start()
+    check(rig.wait(lambda: rig.weight() == 40), "it did not begin")
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    store = os.path.join(rig.path, "r.db")
+    with open(store, "r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # a controller is at work, and gives up
+        asked = subprocess.Popen([UPGATE, "canary", "abort", rig.yaml], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        rig.started.append(asked)
+        check(rig.wait(lambda: rig.rows("SELECT count(*) FROM rollout_request") == [(1,)]), "nothing was asked")
+        with sqlite3.connect(store, timeout=10) as db:
+            db.execute("UPDATE rollout SET state = 'failed', reason = 'the socket is gone'")
+        _, said = asked.communicate(timeout=60)
+    check(asked.returncode == 4 and "40 %" in said and "the socket is gone" in said, "an abort in vain: %d %s" % (asked.returncode, said))
+    check(rig.weight() == 40, "weight %s" % rig.weight())
+    done = rig.upgate("abort", rig.yaml)
+    check(done.returncode == 0 and rig.weight() == 0, "an abort of what has failed: %d %s" % (done.returncode, done.stderr))
+    check(rig.rows("SELECT state, percent FROM rollout") == [("failed", 0)], "row %s" % rig.rows("SELECT state, percent FROM rollout"))
+    done = rig.upgate("abort", rig.yaml)
+    check(done.returncode == 2 and "has ended: failed" in done.stderr, "an abort after that: %d %s" % (done.returncode, done.stderr))
     rig.end()
 
 
