@@ -70,6 +70,24 @@ TEST(counters_that_begin_anew)
     counter_free(&errors);
 }
 
+// Servers come and go, each with series of its own.
+TEST(more_series_than_there_is_room_for)
+{
+    struct counter counter = {0};
+    struct strbuf all = {0};
+    for (int i = 0; i < PROMETHEUS_SAMPLES_MAX; i++)
+        strbuf_add(&all, "%s{\"metric\":{\"pod\":\"%d\"},\"value\":[1,\"5\"]}", i ? "," : "", i);
+    struct counter_look look = looked(&counter, true, all.text);
+    CHECK(!look.full);
+    look = looked(&counter, true, RAW("0", "6") "," RAW("new", "7"));
+    CHECK(look.full); // nobody can say that it has counted nothing
+    CHECK_INT(look.grown, 1);
+    look = looked(&counter, true, RAW("0", "7"));
+    CHECK(!look.full);
+    counter_free(&counter);
+    strbuf_free(&all);
+}
+
 TEST(what_is_no_count)
 {
     struct prometheus_answer answer = answered(SUM("NaN") "," SUM("+Inf") "," SUM("-1") "," SUM("x") "," SUM("") "," SUM(" 1") "," SUM("5"));

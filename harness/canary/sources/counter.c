@@ -47,8 +47,10 @@ void counter_look(struct counter *counter, const struct prometheus_answer *answe
         struct counter_series *series = counter_find(counter, sample->labels, i);
         bool zero = counter->looked && from_zero;
         if (!series) {
-            if (counter->count == PROMETHEUS_SAMPLES_MAX)
+            if (counter->count == PROMETHEUS_SAMPLES_MAX) {
+                ret->full = true;
                 continue;
+            }
             ret->began |= counter->looked;
             vector_push(counter->series, counter->count,
                         (struct counter_series){.labels = xstrdup(sample->labels), .le = sample->le,

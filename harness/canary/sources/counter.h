@@ -23,6 +23,7 @@ struct counter_look {
     uint64_t grown;   // all series together
     uint64_t fallen;  // sums that fell
     bool began;       // a series is there that was not before
+    bool full;        // one that was not before has no room: PROMETHEUS_SAMPLES_MAX of them have been there, and it is in no number here
 };
 
 // from_zero: a series that is there for the first time, though not at the first look, counts from zero, as a counter of

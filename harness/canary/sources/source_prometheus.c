@@ -287,8 +287,14 @@ static void prometheus_count(struct source *source, int number, const struct pro
     counter_look(&arm->counters[QUERY_REQUESTS], &answers[QUERY_REQUESTS], false, &looks[QUERY_REQUESTS]);
     for (int query = QUERY_ERRORS; query < QUERIES; query++) // a new server brings counters that have a past
         counter_look(&arm->counters[query], &answers[query], query != QUERY_BUCKETS && !looks[QUERY_REQUESTS].began, &looks[query]);
+    bool known = true;
     for (int query = 0; query < QUERIES; query++) {
         source->state.dropped += looks[query].fallen;
+        known &= !looks[query].full && (!looks[query].fallen || query == QUERY_REQUESTS || query == QUERY_BUCKETS);
+        if (looks[query].full)
+            prometheus_note(own, "the query '%s' of %s has given more than %d series so far, and the newest cannot be counted; ask for one a "
+                                 "server, `sum by (instance) (…)`", prometheus_query_names[query], prometheus_arm_names[number],
+                            PROMETHEUS_SAMPLES_MAX);
         if (looks[query].fallen)
             prometheus_note(own, "the sum '%s' of %s has fallen, so how much it grew is not known; ask for the series, not for "
                                  "their sum", prometheus_query_names[query], prometheus_arm_names[number]);
@@ -297,7 +303,6 @@ static void prometheus_count(struct source *source, int number, const struct pro
     arm->wrong += looks[QUERY_WRONG].grown;
     arm->rejected += looks[QUERY_REJECTED].grown;
     counter_bins(&arm->counters[QUERY_BUCKETS], arm->bins);
-    bool known = !looks[QUERY_ERRORS].fallen && !looks[QUERY_WRONG].fallen && !looks[QUERY_REJECTED].fallen;
     if (!known) // nor are these: the requests of this time are no evidence, its errors are
         memset(arm->bins, 0, sizeof arm->bins);
     if (!counts)
