@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
+#include "harness/canary/http/http.h"
 #include "harness/canary/sources/counter.h"
 #include "harness/canary/sources/timeline.h"
 #include "tests/unit/runner.h"
@@ -215,5 +216,23 @@ TEST(what_was_counted_beside_the_requests_is_not_lost)
         CHECK(take(&timeline, 20, false, &at, arms));
         CHECK_INT(arms[CANARY_CANDIDATE].wrong, wrong[i]);
         CHECK_INT(arms[CANARY_BASELINE].wrong, 0);
+    }
+}
+
+TEST(addresses_that_may_be_told)
+{
+    static const char *const cases[][2] = {
+        {"http://127.0.0.1:9090/api", "http://127.0.0.1:9090/api"},
+        {"https://ann:secret@h:1/hook?key=secret", "https://h:1/hook"},
+        {"http://a@b:secret@h", "http://h"},
+        {"http://h/@x", "http://h/@x"},
+        {"http://h?secret@x", "http://h"},
+        {"ann:secret@h", "h"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *plain = http_url_plain(cases[i][0]);
+        CHECK_STR(plain, cases[i][1]);
+        free(plain);
     }
 }

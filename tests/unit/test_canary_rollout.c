@@ -277,6 +277,17 @@ TEST(what_changed_is_told)
     rollout_free(new);
 }
 
+TEST(what_changed_is_told_without_passwords)
+{
+    json_t *a = json_pack("{s:{s:{s:s,s:i}}}", "traffic", "hooks", "url", "http://ann:secret@h/", "retries", 3);
+    json_t *b = json_pack("{s:{s:{s:s,s:i}}}", "traffic", "hooks", "url", "http://ann:newer@h/", "retries", 3);
+    char *changes = rollout_changes(a, b);
+    CHECK_STR(changes, "traffic.hooks.url (another one)");
+    free(changes);
+    json_decref(a);
+    json_decref(b);
+}
+
 // A store may come from anywhere: none of these ends in a crash, all are refused.
 TEST(json_that_upgate_did_not_write)
 {

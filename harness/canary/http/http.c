@@ -19,7 +19,7 @@ struct http_call {
     struct http *http;
     CURL *easy;
     struct curl_slist *headers;
-    char *url;
+    char *url; // to tell
     struct strbuf body;
     size_t answer_max;
     bool added, ended, too_long;
@@ -106,7 +106,7 @@ int http_call_new(struct http *http, const struct http_request *request, struct 
 {
     struct http_call *call = xcalloc(1, sizeof *call);
     call->http = http;
-    call->url = xstrdup(request->url);
+    call->url = http_url_plain(request->url);
     call->answer_max = request->answer_max;
     call->easy = curl_easy_init();
     bool ok = call->easy && http_add_header(call, "Expect:", ""); // no waiting for "100 Continue"
@@ -133,8 +133,9 @@ int http_call_new(struct http *http, const struct http_request *request, struct 
         call->added = ok;
     }
     if (!ok) {
+        int rc = error_set(err, -ENOMEM, "failed to ask '%s': no memory", call->url);
         http_call_free(call);
-        return error_set(err, -ENOMEM, "failed to ask '%s': no memory", request->url);
+        return rc;
     }
     *ret_call = call;
     return 0;

@@ -35,6 +35,9 @@ bool http_call_ended(const struct http_call *call);
 // -ECONNREFUSED, -EHOSTUNREACH (no such name), -EMSGSIZE, -EIO.
 int http_call_answer(const struct http_call *call, long *ret_status, const char **ret_body, struct error *err);
 
+// An address as it may be told in a log or a report: without user, password and query. New string.
+char *http_url_plain(const char *url);
+
 // A bearer token out of a file, without the line end. New string; -EINVAL for a file that holds none.
 int http_token_read(const char *path, char **ret_token, struct error *err);
 

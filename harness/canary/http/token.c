@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bearer token out of a file.
+// What is secret: a bearer token out of a file, the parts of an address that nobody is told.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,4 +29,12 @@ int http_token_read(const char *path, char **ret_token, struct error *err)
     }
     *ret_token = text;
     return 0;
+}
+
+char *http_url_plain(const char *url)
+{
+    const char *scheme = strstr(url, "://"), *host = scheme ? scheme + 3 : url;
+    const char *at = memrchr(host, '@', strcspn(host, "/?#"));
+    const char *rest = at ? at + 1 : host;
+    return xasprintf("%.*s%.*s", (int)(host - url), url, (int)strcspn(rest, "?#"), rest);
 }

@@ -152,6 +152,11 @@ static void rollout_changed(struct strbuf *list, const char *path, const json_t 
         }
         return;
     }
+    size_t len = strlen(path);
+    if (len >= 4 && strcmp(path + len - 4, ".url") == 0) { // may have a password in it
+        strbuf_add(list, "%s%s (another one)", list->len ? ", " : "", path);
+        return;
+    }
     char *was = old ? json_dumps(old, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)) : NULL;
     char *is = new ? json_dumps(new, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)) : NULL;
     strbuf_add(list, "%s%s (was %.60s, is %.60s)", list->len ? ", " : "", path, was ? was : "absent", is ? is : "absent");

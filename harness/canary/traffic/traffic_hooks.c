@@ -68,10 +68,11 @@ static int hooks_post(struct traffic *traffic, const char *body, int64_t deadlin
         http_work(own->http, 100);
     rc = http_call_answer(call, &status, &answer, err);
     if (rc == 0 && (status < 200 || status > 299)) {
-        char *words = xasprintf("%.200s", answer);
+        char *words = xasprintf("%.200s", answer), *url = http_url_plain(traffic->plan->url);
         string_make_plain(words, strlen(words));
-        rc = error_set(err, -EIO, "'%s' answers %ld: %s", traffic->plan->url, status, words);
+        rc = error_set(err, -EIO, "'%s' answers %ld: %s", url, status, words);
         free(words);
+        free(url);
     }
     if (rc == 0)
         *ret_answer = xstrdup(answer);
