@@ -356,7 +356,9 @@ static void shadow_pair_over(struct shadow *shadow, struct shadow_pair *pair)
         shadow->state.unanswered++;
     }
     shadow_count(&slot->arms[CANARY_BASELINE], a, wrong[CANARY_BASELINE]);
-    shadow_count(&slot->arms[CANARY_CANDIDATE], b, wrong[CANARY_CANDIDATE]);
+    // Where nothing was compared, nothing is known of the candidate: a stage of such answers would pass without a wrong one.
+    if (b->failed || b->status >= 500 || (shadow_answered(a) && shadow_answered(b)))
+        shadow_count(&slot->arms[CANARY_CANDIDATE], b, wrong[CANARY_CANDIDATE]);
     if (wrong[CANARY_CANDIDATE])
         shadow_keep(shadow, pair, &compared);
     shadow_compared_clear(&compared);
