@@ -584,6 +584,8 @@ TEST(a_baseline_that_is_heard_no_more)
     CHECK_DBL(canary_world->percent, 0, 0);
     CHECK_INT(rig_int("SELECT max(stage_to) FROM rollout_decision"), 1);
     CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"), "no request of the baseline has ended");
+    CHECK_STR(rig_text("SELECT verdict FROM rollout_cell WHERE stage = 1 AND metric = 'error_rate' AND at_s <= (SELECT min(at_ns) / 1000000000 "
+                       "FROM rollout_decision WHERE rule = 'patience') ORDER BY at_s DESC LIMIT 1"), "undecided");
     rig_end();
 }
 

@@ -95,7 +95,12 @@ TEST(what_an_earlier_stage_said_is_no_pass)
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK(answer.cells_passed);
     stages[2].percent = 10;
-    cells[0].repeated = false;
+    judge_cells(&stages[3], cells, 2);
+    CHECK_INT(cells[0].verdict, CANARY_PASS);
+    judge_cells(&stages[2], cells, 2);
+    CHECK_INT(cells[0].verdict, CANARY_UNDECIDED);
+    CHECK_INT(cells[1].verdict, CANARY_PASS);
+    cells[0] = (struct canary_cell){.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS};
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK(answer.cells_passed);
 }

@@ -201,6 +201,7 @@ void controller_judge(struct controller *ctl)
     ctl->facts.lost = (uint64_t)row->lost;
     canary_evidence_lost(ctl->evidence, ctl->facts.lost);
     canary_evidence_cells(ctl->evidence, ctl->cells, &count);
+    judge_cells(&ctl->rollout->stages[stage], ctl->cells, count);
     ctl->facts.cells = ctl->cells;
     ctl->facts.cell_count = count;
     // By the requests' clock and by ours: a server whose clock is ahead does not shorten the soak.

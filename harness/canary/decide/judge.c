@@ -40,15 +40,26 @@ static void judge_tripwires(const struct rollout *rollout, const struct judge_fa
     ret->tripped = true;
 }
 
+// The baseline is gone where the plan leaves it its share: nobody has compared this stage's requests.
+static bool judge_repeats(const struct rollout_stage *stage, const struct canary_cell *cell)
+{
+    return cell->repeated && !stage->aa && stage->mirror == 0 && stage->percent <= JUDGE_WHOLE_PERCENT;
+}
+
+void judge_cells(const struct rollout_stage *stage, struct canary_cell *cells, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (cells[i].verdict == CANARY_PASS && judge_repeats(stage, &cells[i]))
+            cells[i].verdict = CANARY_UNDECIDED;
+}
+
 static bool judge_cell_passes(const struct rollout_stage *stage, const struct canary_cell *cell)
 {
-    if (cell->withheld)
+    if (cell->withheld || judge_repeats(stage, cell))
         return false;
     bool compares = !stage->aa && stage->percent < 100 && (stage->mirror == 0 || cell->metric == CANARY_WRONG_ANSWERS);
     if (stage->percent >= 100 && cell->alone_open)
         return false;
-    if (compares && cell->repeated && stage->percent <= JUDGE_WHOLE_PERCENT)
-        return false; // the baseline is gone, and nobody has compared this stage's requests
     return compares ? cell->verdict == CANARY_PASS : cell->verdict != CANARY_FAIL;
 }
 
@@ -84,7 +95,7 @@ static void judge_missing(const struct rollout_stage *stage, const struct judge_
         snprintf(ret->text, sizeof ret->text, "%s would pass, but %" PRIu64 " log lines of this stage were lost, and if each was the "
                  "candidate's worst it would not%s; `resume` a pause to judge the stage anew, once no line is lost",
                  canary_metric_name(open->metric), open->withheld, more);
-    else if (open && open->repeated && stage->percent <= JUDGE_WHOLE_PERCENT)
+    else if (open && judge_repeats(stage, open))
         snprintf(ret->text, sizeof ret->text, "%s: no request of the baseline has ended in the candidate's last 10 s, so nothing can be compared; "
                  "is the baseline down, or its evidence lost?", canary_metric_name(open->metric));
     else if (open && open->alone_windows)

@@ -36,4 +36,7 @@ struct judge_answer {
 //   shadow                     the answers: wrong_answers, where it is gated, has passed; no other has failed
 void judge_stage(const struct rollout *rollout, int stage, const struct judge_facts *facts, struct judge_answer *ret);
 
+// For whoever reads the cells: those that repeat an earlier stage's pass, in a stage that passes by its own, become undecided.
+void judge_cells(const struct rollout_stage *stage, struct canary_cell *cells, int count);
+
 #endif
