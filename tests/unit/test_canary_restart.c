@@ -114,6 +114,23 @@ static void two_signals(struct canary_world *world)
     }
 }
 
+static void hang_up(struct canary_world *world)
+{
+    if (world->set_count == 2 && script_ns < 2) { // as a shell and the kernel do
+        script_ns++;
+        raise(SIGHUP);
+    }
+}
+
+TEST(a_terminal_that_goes_ends_nothing)
+{
+    rig_begin(STAGES);
+    canary_world->script = hang_up;
+    CHECK_INT(rig_run(), 0);
+    CHECK_DBL(canary_world->percent, 100, 0);
+    rig_end();
+}
+
 TEST(signals)
 {
     rig_begin(STAGES);

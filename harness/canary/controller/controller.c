@@ -352,7 +352,8 @@ static int controller_check(const struct controller_options *options, struct err
 
 int controller_run(const struct controller_options *options, enum exit_code *ret_exit, struct error *err)
 {
-    struct sigaction action = {.sa_handler = controller_on_signal}, term, interrupt;
+    // The terminal of whoever began it may go: the candidate's traffic stays, and so must who watches it.
+    struct sigaction action = {.sa_handler = controller_on_signal}, ignore = {.sa_handler = SIG_IGN}, term, interrupt, hangup;
     struct controller ctl = {.options = options,
                              .rollout = options->rollout,
                              .plan = machine_plan_of(options->rollout),
@@ -368,6 +369,7 @@ int controller_run(const struct controller_options *options, enum exit_code *ret
     controller_signals = 0;
     sigaction(SIGTERM, &action, &term);
     sigaction(SIGINT, &action, &interrupt);
+    sigaction(SIGHUP, &ignore, &hangup);
     ctl.evidence = canary_evidence_new(&options->rollout->rules);
     *ret_exit = EXIT_CODE_OPERATIONAL;
     rc = controller_open(&ctl, err);
@@ -379,5 +381,6 @@ int controller_run(const struct controller_options *options, enum exit_code *ret
     controller_close(&ctl);
     sigaction(SIGTERM, &term, NULL);
     sigaction(SIGINT, &interrupt, NULL);
+    sigaction(SIGHUP, &hangup, NULL);
     return rc;
 }
