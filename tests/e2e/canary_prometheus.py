@@ -293,6 +293,12 @@ def one_that_hangs_and_one_that_is_set_back(folder):
         clock.update(ahead=0.0, value=1005)
         assert until(lambda: drive.good("poll", 50) == {} and drive.ask("totals")["requests"] == [5, 5], 20, 0), drive.ask("totals")
         assert liar.tokens == {"Bearer secret-7"}, liar.tokens
+        os.remove(folder + "/token")  # for a moment there is none
+        assert until(lambda: drive.good("poll", 50) == {} and "No such file" in drive.state()["problem"], 20, 0), drive.state()
+        with open(os.path.join(folder, "token"), "w", encoding="utf-8") as file:
+            file.write("secret-8\n")
+        assert until(lambda: drive.good("poll", 50) == {} and len(liar.tokens) == 2, 20, 0), liar.tokens
+        assert liar.tokens == {"Bearer secret-7", "Bearer secret-8"}, liar.tokens
     with open(os.path.join(folder, "bad"), "w", encoding="utf-8") as file:
         file.write("two\r\nlines: 1\n")
     for token, words in (("bad", "holds no token"), ("none", "No such file")):

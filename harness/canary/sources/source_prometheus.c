@@ -119,6 +119,23 @@ static void prometheus_note(struct source_prometheus *own, const char *fmt, ...)
     va_end(args);
 }
 
+// Tokens of service accounts are replaced every hour: with the first one a long rollout would be blind after it. One that cannot be read
+// leaves the one before.
+static void prometheus_token(struct source *source)
+{
+    struct source_prometheus *own = source->own;
+    struct error err = {0};
+    char *fresh;
+    if (!source->plan->token_file)
+        return;
+    if (http_token_read(source->plan->token_file, &fresh, &err)) {
+        prometheus_note(own, "%.200s", err.text);
+        return;
+    }
+    free(own->token);
+    own->token = fresh;
+}
+
 static void prometheus_ask(struct source *source, int64_t now_ns)
 {
     struct source_prometheus *own = source->own;
@@ -127,6 +144,7 @@ static void prometheus_ask(struct source *source, int64_t now_ns)
     own->asking = true;
     own->asked_ns = now_ns;
     own->next_ns = now_ns + own->step_ns;
+    prometheus_token(source);
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         for (int query = 0; query < QUERIES; query++) {
             struct error err = {0};
