@@ -174,6 +174,44 @@ TEST(rejected_where_they_are_told)
     }
 }
 
+// So are wrong answers; where they are named and nothing tells of one, that is no plan.
+TEST(wrong_answers_where_they_are_told)
+{
+    static const char *const asked[] = {"requests: R, errors: E", "requests: R, errors: E, wrong: W"};
+    struct rollout *rollout, *back = NULL;
+    for (int told = 0; told < 2; told++) {
+        char *text = xasprintf(PROMETHEUS "baseline: {%s}, candidate: {%s}}}]\n" STAGES, asked[0], asked[told]);
+        CHECK_INT(load(text, &rollout), 0);
+        CHECK_INT(rollout->rules.metrics[CANARY_WRONG_ANSWERS].gated, told);
+        CHECK(rollout->rules.metrics[CANARY_ERROR_RATE].gated);
+        json_t *json = rollout_to_json(rollout), *again;
+        rollout_free(rollout);
+        CHECK_INT(rollout_from_json(json, &back, &err), 0);
+        again = rollout_to_json(back);
+        CHECK(json_equal(json, again));
+        json_decref(again);
+        rollout_free(back);
+        // As an older version stored it, which passed them: it can be read, and it is the same plan.
+        json_object_set_new(json_object_get(json_object_get(json, "gate"), "metrics"), "wrong_answers", json_pack("{s:f,s:b}", "limit", 0.0, "observe", 0));
+        CHECK_INT(rollout_from_json(json, &back, &err), 0);
+        CHECK_INT(back->rules.metrics[CANARY_WRONG_ANSWERS].gated, told);
+        rollout_free(back);
+        json_decref(json);
+        char *named = xasprintf("%sgate: {metrics: {wrong_answers: {limit: 0}}}\n", text);
+        CHECK_INT(load(named, &rollout), told ? 0 : -EINVAL);
+        if (told)
+            rollout_free(rollout);
+        else
+            CHECK_CONTAINS(err.text, "wrong_answers is judged, and nothing tells of any");
+        free(named);
+        free(text);
+    }
+    CHECK_INT(load(PROMETHEUS "baseline: {requests: R, errors: E}, candidate: {requests: R, errors: E}}}]\n"
+                   "stages: [{percent: 0, name: shadow, mirror: 5%}, {percent: 100}]\n", &rollout), 0);
+    CHECK(rollout->rules.metrics[CANARY_WRONG_ANSWERS].gated); // its answers are compared
+    rollout_free(rollout);
+}
+
 struct bad {
     const char *text, *where, *what;
 };

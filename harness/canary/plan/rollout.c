@@ -32,13 +32,32 @@ void rollout_free(struct rollout *rollout)
     free(rollout);
 }
 
+// Logs, files and the step protocol have a place for it; a Prometheus tells what it is asked. A shadow stage compares for itself.
+bool rollout_tells_wrong(const struct rollout *rollout)
+{
+    bool tells = false;
+    for (int i = 0; i < rollout->source_count; i++)
+        tells |= rollout->sources[i].kind != ROLLOUT_PROMETHEUS || rollout->sources[i].queries[CANARY_CANDIDATE].wrong;
+    for (int i = 0; i < rollout->stage_count; i++)
+        tells |= rollout->stages[i].mirror > 0;
+    return tells;
+}
+
+// What nothing can tell is not judged, rather than passed.
+static void rollout_ungate(struct rollout *rollout, enum canary_metric metric)
+{
+    rollout->rules.metrics[metric] = (struct canary_rule){.margin = NAN, .limit = NAN};
+}
+
 void rollout_normalise(struct rollout *rollout)
 {
     for (int i = 0; i < rollout->source_count && !rollout->metrics_named; i++) {
         const struct rollout_queries *queries = rollout->sources[i].queries;
         if (rollout->sources[i].kind == ROLLOUT_PROMETHEUS && queries[0].requests && !(queries[0].rejected && queries[1].rejected))
-            rollout->rules.metrics[CANARY_REJECTED_RATE] = (struct canary_rule){.margin = NAN, .limit = NAN};
+            rollout_ungate(rollout, CANARY_REJECTED_RATE);
     }
+    if (!rollout->metrics_named && !rollout_tells_wrong(rollout))
+        rollout_ungate(rollout, CANARY_WRONG_ANSWERS);
     if (!rollout->store)
         rollout->store = xasprintf("%s.rollout.db", rollout->name);
     for (int i = 0; i < rollout->stage_count; i++) {
@@ -113,6 +132,8 @@ int rollout_from_json(const json_t *json, struct rollout **ret_rollout, struct e
         if (rollout_check(rollout, NULL, err))
             rc = err ? (err->code = -EBADMSG) : -EBADMSG;
     }
+    if (!rc && !rollout_tells_wrong(rollout)) // a version that passed it for want of any wrote it
+        rollout_ungate(rollout, CANARY_WRONG_ANSWERS);
     if (rc) {
         error_prefix(err, "failed to read the stored rollout plan");
         rollout_free(rollout);

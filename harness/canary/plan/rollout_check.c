@@ -164,6 +164,9 @@ static int rollout_check_stages(const struct rollout_checker *check)
 
 static int rollout_check_gate(const struct rollout_checker *check)
 {
+    if (check->file && check->rollout->rules.metrics[CANARY_WRONG_ANSWERS].gated && !rollout_tells_wrong(check->rollout))
+        return rollout_fail(check, xstrdup("gate.metrics"), "wrong_answers is judged, and nothing tells of any: give the source prometheus a query "
+                            "'wrong' of the candidate, or the plan a shadow stage, or leave the metric out");
     for (int i = 0; i < CANARY_METRICS; i++)
         if (check->rollout->rules.metrics[i].gated)
             return 0;

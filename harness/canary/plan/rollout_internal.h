@@ -23,6 +23,7 @@ extern const struct field_custom rollout_bytes_custom; // target: a double
 extern const struct field rollout_window_fields[], rollout_metric_fields[]; // of entries, for docs and misplaced keys
 
 void rollout_metrics_default(struct canary_rules *rules); // what is gated where a plan names no metrics
+bool rollout_tells_wrong(const struct rollout *rollout);  // a source, or a stage of the plan, can tell a wrong answer
 void rollout_normalise(struct rollout *rollout);          // what no key set
 void rollout_free_lists(struct rollout *rollout);         // of rollout_lists.c and rollout_windows.c
 void rollout_free_windows(struct rollout *rollout);
