@@ -334,6 +334,23 @@ def test_hooks_that_fail():
     rig.end()
 
 
+def test_a_hook_that_fails_once():
+    """As the API of a cluster does while it is moved: no reason to end a rollout."""
+    rig = Rig(stages="[{percent: 20, soak: 12s, warm_up: 0s}, {percent: 100, soak: 2s, warm_up: 0s}]")
+    rig.file("get.sh", 'if [ "$(cat "$1")" = 20 ] && [ ! -e "$1.failed" ]; then touch "$1.failed"; exit 1; fi\ncat "$1"\n')
+    with open(rig.yaml) as file:
+        plan = file.read()
+    rig.file("rollout.yaml", plan.replace("get: [cat, %s/weight]" % rig.path, "get: [sh, %s/get.sh, %s/weight]" % (rig.path, rig.path)))
+    rig.file("weight.failed", "")  # not of the first move, which is read back
+    process = rig.start()
+    check(rig.wait(lambda: rig.weight() == 20), "it did not begin: " + rig.log())
+    time.sleep(1)
+    os.remove(rig.path + "/weight.failed")
+    check(process.wait(100) == 0 and rig.weight() == 100, "a hook that failed once: %s %s" % (process.returncode, rig.log()))
+    check(os.path.exists(rig.path + "/weight.failed") and "the hook 'get'" in rig.log(), "it did not fail: " + rig.log())
+    rig.end()
+
+
 def test_preflight():
     rig = Rig(more="preflight: {checks: ['exit 7']}\n")
     done = rig.upgate("run", rig.yaml)

@@ -67,8 +67,8 @@ static void loop_clock(struct controller *ctl)
 static void loop_proxy(struct controller *ctl, const struct error *err)
 {
     int64_t now = clock_monotonic_ns();
-    // Somebody sets weights, or a third server has some; a hook has had its time and its retries.
-    bool final = err->code == -EPROTO || err->code == -EINVAL || ctl->rollout->traffic.kind == ROLLOUT_HOOKS;
+    // Somebody sets weights, or a third server has some; a hook that hangs has had its time.
+    bool final = err->code == -EPROTO || err->code == -EINVAL || (ctl->rollout->traffic.kind == ROLLOUT_HOOKS && err->code == -ETIMEDOUT);
     if (traffic_began_anew(ctl->traffic)) {
         if (!ctl->proxy_anew_ns)
             ctl->proxy_anew_ns = now;
@@ -97,7 +97,8 @@ static void loop_look(struct controller *ctl)
     struct traffic_arm arms[CANARY_ARMS] = {0};
     struct error err = {0};
     int rc = traffic_look(ctl->traffic, arms, &err);
-    loop_proxy(ctl, &err);
+    if (ctl->rollout->traffic.kind != ROLLOUT_HOOKS) // a look at hooks asks nobody
+        loop_proxy(ctl, &err);
     if (rc)
         return;
     if (ctl->up[CANARY_BASELINE] != 0 && !arms[CANARY_BASELINE].up)
@@ -114,7 +115,7 @@ static void loop_get(struct controller *ctl)
     if (traffic_get(ctl->traffic, &percent, &err) == 0 && fabs(percent - ctl->machine.percent) > MACHINE_TOLERANCE)
         error_set(&err, -EPROTO, "the candidate has %.3g %% of the traffic and was set to %.3g %%: somebody else moves it", percent,
                   ctl->machine.percent);
-    if (err.code) // what is well is told by the looks
+    if (err.code || ctl->rollout->traffic.kind == ROLLOUT_HOOKS) // what is well is told by the looks
         loop_proxy(ctl, &err);
 }
 
