@@ -204,6 +204,18 @@ TEST(wrong_answers_where_they_are_told)
         else
             CHECK_CONTAINS(err.text, "wrong_answers is judged, and nothing tells of any");
         free(named);
+        // What is only shown may be named, and is found as it was: else a restart would take it for a changed plan.
+        char *shown = xasprintf("%sgate: {metrics: {error_rate: {margin: 9%%}, wrong_answers: {observe: true}}}\n", text);
+        CHECK_INT(load(shown, &rollout), 0);
+        json = rollout_to_json(rollout);
+        rollout_free(rollout);
+        CHECK_INT(rollout_from_json(json, &back, &err), 0);
+        again = rollout_to_json(back);
+        CHECK(json_equal(json, again));
+        json_decref(again);
+        json_decref(json);
+        rollout_free(back);
+        free(shown);
         free(text);
     }
     CHECK_INT(load(PROMETHEUS "baseline: {requests: R, errors: E}, candidate: {requests: R, errors: E}}}]\n"

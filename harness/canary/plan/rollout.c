@@ -132,7 +132,8 @@ int rollout_from_json(const json_t *json, struct rollout **ret_rollout, struct e
         if (rollout_check(rollout, NULL, err))
             rc = err ? (err->code = -EBADMSG) : -EBADMSG;
     }
-    if (!rc && !rollout_tells_wrong(rollout)) // a version that passed it for want of any wrote it
+    // Where it is judged, a version that passed it for want of any wrote it.
+    if (!rc && rollout->rules.metrics[CANARY_WRONG_ANSWERS].gated && !rollout_tells_wrong(rollout))
         rollout_ungate(rollout, CANARY_WRONG_ANSWERS);
     if (rc) {
         error_prefix(err, "failed to read the stored rollout plan");
