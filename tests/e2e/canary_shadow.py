@@ -139,10 +139,10 @@ def failing(requests):
     check("and is no request that went well", total(result, 1, "requests") == total(result, 1, "errors"), result)
     b.close()
     gone = Server(lambda request, number: (503, "", 0))
-    b = Server(good)
+    b = Server(lambda request, number: (200 if number % 5 else 500, scores(request), 0))
     _, result = drive(gone.url, b.url, requests)
     check("a baseline that fails makes nothing wrong", result["compared"] == 0 and total(result, 1, "wrong") == 0 and total(result, 0, "errors") > 50, result)
-    check("and says nothing of the candidate", total(result, 1, "requests") == total(result, 1, "errors"), result)
+    check("and says nothing of the candidate, not even where it fails, too", total(result, 1, "requests") == total(result, 1, "errors") == 0, result)
     gone.close(), b.close(), a.close()
 
 

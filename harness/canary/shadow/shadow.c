@@ -356,8 +356,9 @@ static void shadow_pair_over(struct shadow *shadow, struct shadow_pair *pair)
         shadow->state.unanswered++;
     }
     shadow_count(&slot->arms[CANARY_BASELINE], a, wrong[CANARY_BASELINE]);
-    // Where nothing was compared, nothing is known of the candidate: a stage of such answers would pass without a wrong one.
-    if (b->failed || b->status >= 500 || (shadow_answered(a) && shadow_answered(b)))
+    // Where nothing was compared, nothing is known of the candidate: a stage of such answers would pass without a wrong one. Nor are its
+    // failures counted beside a baseline that fails: with none of the answers beside them, few of them would be all that there is.
+    if (shadow_answered(a) && (!b->too_long || b->status >= 500))
         shadow_count(&slot->arms[CANARY_CANDIDATE], b, wrong[CANARY_CANDIDATE]);
     if (wrong[CANARY_CANDIDATE])
         shadow_keep(shadow, pair, &compared);

@@ -61,7 +61,7 @@ void shadow_close(struct shadow *shadow); // NULL ok
 // The users' requests since the last call: `mirror` of them may now be mirrored.
 void shadow_traffic(struct shadow *shadow, uint64_t requests);
 int shadow_poll(struct shadow *shadow, int timeout_ms, struct error *err);
-// The oldest second (CLOCK_REALTIME) that is over, of both arms; of the candidate what was compared, and what failed. False: none.
+// The oldest second (CLOCK_REALTIME) that is over, of both arms; of the candidate those that the baseline answered, compared or failed. False: none.
 bool shadow_take(struct shadow *shadow, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS]);
 bool shadow_example(struct shadow *shadow, struct shadow_example *ret_example);
 void shadow_example_clear(struct shadow_example *example);
