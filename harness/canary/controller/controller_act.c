@@ -112,8 +112,10 @@ static void act_reason(struct controller *ctl, enum rollout_rule rule, enum roll
         if (to == ROLLOUT_RUNNING)
             snprintf(text, size, "evidence comes in again");
         else if (controller_candidate_silent(ctl))
-            snprintf(text, size, "no request of the candidate has ended for %s, and %" PRIu64 " of the baseline's have: it hangs, or its evidence "
-                     "is lost", unit_format_ns(span, sizeof span, 1e9 * (double)(ctl->judged_s - ctl->heard.at_s)), ctl->heard.baseline);
+            snprintf(text, size, "%s for %s, and %" PRIu64 " of the baseline's have%s",
+                     ctl->shadowing ? "no answer of the candidate could be compared" : "no request of the candidate has ended",
+                     unit_format_ns(span, sizeof span, 1e9 * (double)(ctl->judged_s - ctl->heard.at_s)), ctl->heard.baseline,
+                     ctl->shadowing ? " ended: the baseline fails, or answers are too long" : ": it hangs, or its evidence is lost");
         else
             snprintf(text, size, "no evidence for %s", unit_format_ns(span, sizeof span, (double)ctl->rollout->stale_ns));
         if (to != ROLLOUT_RUNNING)

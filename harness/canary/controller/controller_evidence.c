@@ -2,6 +2,7 @@
 // The controller's evidence: seconds from the sources into the tests and the store. What is judged is a fold over the rows of
 // rollout_second, so that a restart reaches the same state. Main thread.
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 enum {
     EVIDENCE_FUTURE_S = 2,     // a second that ends later was written before the clock was set back
-    EVIDENCE_SILENT_TIMES = 2, // of `stale`: the arms' counters may be scraped at different moments
+    EVIDENCE_UNSEEN_TIMES = 2, // of `stale`: counters may be scraped so seldom, those of the arms at different moments
     EVIDENCE_SILENT_OWED = 20  // requests, without one of which a candidate that answers is not, but once in e^20
 };
 #define EVIDENCE_BUSY_MAX_NS 30000000000
@@ -34,22 +35,27 @@ static void evidence_enter(struct controller *ctl, int stage)
 }
 
 // A candidate that hangs, or whose log or series are gone, has no failed request: what it showed before would pass the stage. So many are
-// owed by the split that the stage had while both were heard.
+// owed by the split that the stage had while both were heard, and no more than by the plan's: of few requests the first tells little.
 bool controller_candidate_silent(const struct controller *ctl)
 {
     const struct controller_heard *heard = &ctl->heard;
+    if (!heard->at_s)
+        return false;
+    const struct rollout_stage *stage = &ctl->rollout->stages[ctl->folded_stage];
+    bool even = stage->mirror > 0 || stage->percent >= 100; // a pair has one of each; of a baseline that has strays only, no more is known
     double before = (double)(ctl->facts.requests[CANARY_BASELINE] - heard->baseline);
-    double owed = (double)heard->baseline * (double)ctl->facts.requests[CANARY_CANDIDATE] / (before + 1);
-    int64_t silent_ns = heard->at_s ? (ctl->judged_s - heard->at_s) * CONTROLLER_SECOND_NS : 0;
-    return silent_ns >= EVIDENCE_SILENT_TIMES * ctl->rollout->stale_ns && owed >= EVIDENCE_SILENT_OWED;
+    double split = (double)ctl->facts.requests[CANARY_CANDIDATE] / (before + 1);
+    double owed = (double)heard->baseline * fmin(split, even ? 1 : stage->percent / (100 - stage->percent));
+    int64_t silent_ns = (ctl->judged_s - heard->at_s) * CONTROLLER_SECOND_NS;
+    return silent_ns >= EVIDENCE_UNSEEN_TIMES * ctl->rollout->stale_ns && owed >= EVIDENCE_SILENT_OWED;
 }
 
-// What nobody saw is no soak: a gap longer than `stale` (the log was away, or there was no controller), the silence of the candidate. As
-// the seconds tell it, so that a restart comes to the same.
+// What nobody saw is no soak: a gap of more than twice `stale` (the log was away, or there was no controller), the silence of the
+// candidate. As the seconds tell it, so that a restart comes to the same.
 static void evidence_hear(struct controller *ctl, int64_t from_s, int64_t at_s, const struct canary_second arms[CANARY_ARMS])
 {
     int64_t gap_s = at_s - (ctl->judged_s ? ctl->judged_s + 1 : from_s);
-    if (gap_s * CONTROLLER_SECOND_NS > ctl->rollout->stale_ns)
+    if (gap_s * CONTROLLER_SECOND_NS > EVIDENCE_UNSEEN_TIMES * ctl->rollout->stale_ns)
         ctl->unjudged_s += gap_s;
     if (!arms[CANARY_CANDIDATE].requests) {
         ctl->heard.baseline += arms[CANARY_BASELINE].requests;
