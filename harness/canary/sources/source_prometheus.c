@@ -32,7 +32,7 @@ struct prometheus_arm {
     struct counter counters[QUERIES];
     struct http_call *calls[QUERIES];
     bool named[QUERIES]; // it has given a series
-    bool blind;          // the last answers were usable, and one of its queries has never given a series
+    bool blind;          // the last answers were usable, and one of its queries has never given a series, or more than can be counted
     double at_s;        // of the last look, by Prometheus's clock
     int64_t looked_ns;  // at which all answers were usable
     int64_t grown_ns;   // at which requests had grown; 0: never
@@ -323,6 +323,7 @@ static void prometheus_count(struct source *source, int number, const struct pro
     counter_bins(&arm->counters[QUERY_BUCKETS], arm->bins);
     if (!known) // nor are these: the requests of this time are no evidence, its errors are
         memset(arm->bins, 0, sizeof arm->bins);
+    arm->blind = !counts && looks[QUERY_WRONG].full;
     if (!counts)
         prometheus_alone(source, number, arm);
     else if (looks[QUERY_REQUESTS].grown && known)
