@@ -274,8 +274,7 @@ def test_an_abort_that_brings_nothing_back():
     """Its exit code is the traffic's: 4 where a controller has given up, and once more where none is at work it is brought back."""
     rig = Rig(stages="[{percent: 40, soak: 60s}, {percent: 100, soak: 2s}]")
     process = rig.start()
-    check(rig.wait(lambda: rig.weight() == 40), "it did not begin")
-    time.sleep(0.5)
+    check(rig.wait(lambda: rig.weight() == 40 and rig.rows("SELECT state, percent FROM rollout") == [("running", 40)]), "it did not begin")
     process.kill()
     process.wait()
     store = os.path.join(rig.path, "r.db")
@@ -286,6 +285,7 @@ def test_an_abort_that_brings_nothing_back():
         check(rig.wait(lambda: rig.rows("SELECT count(*) FROM rollout_request") == [(1,)]), "nothing was asked")
         with sqlite3.connect(store, timeout=10) as db:
             db.execute("UPDATE rollout SET state = 'failed', reason = 'the socket is gone'")
+        db.close()  # before `held` is: that would drop its locks
         _, said = asked.communicate(timeout=60)
     check(asked.returncode == 4 and "40 %" in said and "the socket is gone" in said, "an abort in vain: %d %s" % (asked.returncode, said))
     check(rig.weight() == 40, "weight %s" % rig.weight())
@@ -343,8 +343,8 @@ def test_a_hook_that_fails_once():
     rig.file("rollout.yaml", plan.replace("get: [cat, %s/weight]" % rig.path, "get: [sh, %s/get.sh, %s/weight]" % (rig.path, rig.path)))
     rig.file("weight.failed", "")  # not of the first move, which is read back
     process = rig.start()
-    check(rig.wait(lambda: rig.weight() == 20), "it did not begin: " + rig.log())
-    time.sleep(1)
+    check(rig.wait(lambda: rig.weight() == 20 and rig.rows("SELECT state FROM rollout") == [("running",)]), "it did not begin: " + rig.log())
+    time.sleep(1)  # what follows the first look, which is made at once
     os.remove(rig.path + "/weight.failed")
     check(process.wait(100) == 0 and rig.weight() == 100, "a hook that failed once: %s %s" % (process.returncode, rig.log()))
     check(os.path.exists(rig.path + "/weight.failed") and "the hook 'get'" in rig.log(), "it did not fail: " + rig.log())
