@@ -39,7 +39,7 @@ TEST(texts_are_cut_at_characters_and_tell_their_length)
     CHECK_STR(text_of("a\xff", 10), "a\xef\xbf\xbd");
     CHECK_STR(text_of("\x80\x80\x80\x80", 2),
               "\xe2\x80\xa6 (4 bytes)"); // nothing but pieces of characters
-    json_t *none = html_text(NULL, 10), *nan = html_ns(NAN), *infinite = html_real(INFINITY);
+    json_t *none = html_text(NULL, 10), *nan = render_json_whole(NAN), *infinite = render_json_real(INFINITY);
     CHECK(json_is_null(none) && json_is_null(nan) && json_is_null(infinite));
     json_decref(none), json_decref(nan), json_decref(infinite);
 }

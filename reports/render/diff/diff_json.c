@@ -10,22 +10,14 @@
 
 enum { DIFF_JSON_PARTS = 20, DIFF_JSON_TOUCHES_MAX = 200 };
 
-static json_t *diff_json_ns(double ns)
-{
-    return isfinite(ns) && fabs(ns) < 9e18 ? json_integer(llround(ns)) : json_null();
-}
-
-static json_t *diff_json_real(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *diff_json_pair(double a, double b)
 {
-    json_t *pair = json_array();
-    json_array_append_new(pair, diff_json_ns(a));
-    json_array_append_new(pair, diff_json_ns(b));
-    return pair;
+    return render_json_pair(render_json_whole(a), render_json_whole(b));
+}
+
+static json_t *diff_json_counts(long a, long b)
+{
+    return json_pack("{s:I, s:I}", "a", (json_int_t)a, "b", (json_int_t)b);
 }
 
 static json_t *diff_json_texts(const char *const *texts, size_t count)
@@ -42,13 +34,10 @@ static json_t *diff_json_parts(const struct diff_contribution *contribution)
     json_t *parts = json_array();
     for (size_t i = 0; i < contribution->part_count && i < DIFF_JSON_PARTS; i++) {
         const struct diff_contribution_part *part = &contribution->parts[i];
-        json_t *item = json_object();
-        json_object_set_new(item, "kind", json_string(diff_kind_word(part->kind)));
-        json_object_set_new(item, "label", render_json_text(part->label));
-        json_object_set_new(item, "a_ns", diff_json_ns(part->a_ns));
-        json_object_set_new(item, "b_ns", diff_json_ns(part->b_ns));
-        json_object_set_new(item, "delta_ns", diff_json_ns(part->b_ns - part->a_ns));
-        json_array_append_new(parts, item);
+        json_array_append_new(parts, render_json_set(json_object(),
+            "kind", json_string(diff_kind_word(part->kind)), "label", render_json_text(part->label),
+            "a_ns", render_json_whole(part->a_ns), "b_ns", render_json_whole(part->b_ns),
+            "delta_ns", render_json_whole(part->b_ns - part->a_ns), NULL));
     }
     return parts;
 }
@@ -59,48 +48,34 @@ static json_t *diff_json_beside(const struct diff_contribution *contribution)
     json_t *list = json_array();
     for (size_t i = 0; i < contribution->beside_count; i++) {
         const struct diff_beside *one = &contribution->beside[i];
-        json_t *item = json_object();
-        json_object_set_new(item, "name", render_json_text(one->name));
-        json_object_set_new(item, "collective", json_boolean(one->collective));
-        json_object_set_new(item, "share_a", diff_json_real(one->share[0]));
-        json_object_set_new(item, "share_b", diff_json_real(one->share[1]));
-        json_array_append_new(list, item);
+        json_array_append_new(list, render_json_set(json_object(),
+            "name", render_json_text(one->name), "collective", json_boolean(one->collective),
+            "share_a", render_json_real(one->share[0]), "share_b", render_json_real(one->share[1]), NULL));
     }
     return list;
 }
 
 json_t *diff_view_json_contribution(const struct diff_contribution *contribution)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "rank", json_integer(contribution->rank));
-    json_object_set_new(item, "kind", json_string(diff_kind_word(contribution->kind)));
-    json_object_set_new(item, "title", json_string(diff_title(contribution)));
-    json_object_set_new(item, "label", render_json_text(contribution->label));
-    json_object_set_new(item, "name_a", render_json_text(contribution->name_a));
-    json_object_set_new(item, "name_b", render_json_text(contribution->name_b));
-    json_object_set_new(item, "where", render_json_text(contribution->where));
-    json_object_set_new(item, "a_ns", diff_json_ns(contribution->a_ns));
-    json_object_set_new(item, "b_ns", diff_json_ns(contribution->b_ns));
-    json_object_set_new(item, "delta_ns", diff_json_ns(contribution->delta_ns));
-    json_object_set_new(item, "ci_ns",
-                        diff_json_pair(contribution->ci_lo_ns, contribution->ci_hi_ns));
-    json_object_set_new(item, "share", diff_json_real(contribution->share)); // of the baseline's step
-    json_object_set_new(item, "named", json_boolean(contribution->named));
-    json_object_set_new(item, "busy_a_ns", diff_json_ns(contribution->busy_a_ns));
-    json_object_set_new(item, "busy_b_ns", diff_json_ns(contribution->busy_b_ns));
-    json_object_set_new(item, "count_a", diff_json_real(contribution->count_a));
-    json_object_set_new(item, "count_b", diff_json_real(contribution->count_b));
+    json_t *item = render_json_set(json_object(),
+        "rank", json_integer(contribution->rank), "kind", json_string(diff_kind_word(contribution->kind)),
+        "title", json_string(diff_title(contribution)), "label", render_json_text(contribution->label),
+        "name_a", render_json_text(contribution->name_a), "name_b", render_json_text(contribution->name_b),
+        "where", render_json_text(contribution->where), "a_ns", render_json_whole(contribution->a_ns),
+        "b_ns", render_json_whole(contribution->b_ns), "delta_ns", render_json_whole(contribution->delta_ns),
+        "ci_ns", diff_json_pair(contribution->ci_lo_ns, contribution->ci_hi_ns),
+        "share", render_json_real(contribution->share), // of the baseline's step
+        "named", json_boolean(contribution->named), "busy_a_ns", render_json_whole(contribution->busy_a_ns),
+        "busy_b_ns", render_json_whole(contribution->busy_b_ns), "count_a", render_json_real(contribution->count_a),
+        "count_b", render_json_real(contribution->count_b), NULL);
     if (contribution->part_count)
         json_object_set_new(item, "parts", diff_json_parts(contribution));
-    if (contribution->beside_count) {
-        json_object_set_new(item, "beside", diff_json_beside(contribution));
-        json_object_set_new(item, "beside_cause", render_json_text(contribution->beside_cause));
-    }
-    json_object_set_new(item, "evidence",
-                        diff_json_texts(contribution->evidence, contribution->evidence_count));
-    json_object_set_new(item, "suspects",
-                        diff_json_texts(contribution->suspects, contribution->suspect_count));
-    return item;
+    if (contribution->beside_count)
+        render_json_set(item,
+            "beside", diff_json_beside(contribution), "beside_cause", render_json_text(contribution->beside_cause), NULL);
+    return render_json_set(item,
+        "evidence", diff_json_texts(contribution->evidence, contribution->evidence_count),
+        "suspects", diff_json_texts(contribution->suspects, contribution->suspect_count), NULL);
 }
 
 static json_t *diff_json_decomposition(const struct diff_workload *workload)
@@ -117,18 +92,12 @@ static json_t *diff_json_decomposition(const struct diff_workload *workload)
 
 json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "side", json_string(straggler->side ? "b" : "a"));
-    json_object_set_new(item, "rank", json_integer(straggler->rank));
-    json_object_set_new(item, "last_count", json_integer(straggler->last_count));
-    json_object_set_new(item, "collectives", json_integer(straggler->collectives));
-    json_object_set_new(item, "late_ns", diff_json_ns(straggler->late_ns));
-    json_object_set_new(item, "wait_ns", diff_json_ns(straggler->wait_ns));
-    json_object_set_new(item, "exposed_ns", diff_json_ns(straggler->exposed_ns));
-    json_object_set_new(item, "told", json_boolean(straggler->told));
-    json_object_set_new(item, "why", render_json_text(straggler->why));
-    json_object_set_new(item, "why_ns", diff_json_ns(straggler->why_ns));
-    return item;
+    return render_json_set(json_object(),
+        "side", json_string(straggler->side ? "b" : "a"), "rank", json_integer(straggler->rank),
+        "last_count", json_integer(straggler->last_count), "collectives", json_integer(straggler->collectives),
+        "late_ns", render_json_whole(straggler->late_ns), "wait_ns", render_json_whole(straggler->wait_ns),
+        "exposed_ns", render_json_whole(straggler->exposed_ns), "told", json_boolean(straggler->told),
+        "why", render_json_text(straggler->why), "why_ns", render_json_whole(straggler->why_ns), NULL);
 }
 
 // Values of each traced launch, by side.
@@ -138,7 +107,7 @@ static json_t *diff_json_launches(double *const launch_ns[2], size_t count)
     for (int side = 0; side < 2; side++) {
         json_t *values = json_array();
         for (size_t i = 0; i < count; i++)
-            json_array_append_new(values, diff_json_ns(launch_ns[side][i]));
+            json_array_append_new(values, render_json_whole(launch_ns[side][i]));
         json_object_set_new(launches, side ? "b" : "a", values);
     }
     return launches;
@@ -158,17 +127,12 @@ static json_t *diff_json_once(const struct diff_once *once, double a_ns, double 
     for (size_t i = 0; i < once->part_count; i++)
         json_array_append_new(parts, diff_json_launch_part(&once->parts[i]));
     for (size_t i = 0; i < once->phase_count; i++) {
-        json_t *phase = json_object();
-        json_object_set_new(phase, "name", render_json_text(once->phases[i].name));
-        json_object_set_new(phase, "a_ns", diff_json_ns(once->phases[i].a_ns));
-        json_object_set_new(phase, "b_ns", diff_json_ns(once->phases[i].b_ns));
-        json_array_append_new(phases, phase);
+        json_array_append_new(phases, render_json_set(json_object(),
+            "name", render_json_text(once->phases[i].name), "a_ns", render_json_whole(once->phases[i].a_ns),
+            "b_ns", render_json_whole(once->phases[i].b_ns), NULL));
     }
-    json_object_set_new(item, "a_ns", diff_json_ns(a_ns));
-    json_object_set_new(item, "b_ns", diff_json_ns(b_ns));
-    json_object_set_new(item, "contributions", parts);
-    json_object_set_new(item, places, phases);
-    return item;
+    return render_json_set(item,
+        "a_ns", render_json_whole(a_ns), "b_ns", render_json_whole(b_ns), "contributions", parts, places, phases, NULL);
 }
 
 json_t *diff_view_json_first(const struct diff_workload *workload)
@@ -183,11 +147,6 @@ json_t *diff_view_json_cpu(const struct diff_workload *workload)
     return item;
 }
 
-static json_t *diff_json_counts(long a, long b)
-{
-    return json_pack("{s:I, s:I}", "a", (json_int_t)a, "b", (json_int_t)b);
-}
-
 // What slow steps, or the slowest requests, have that typical ones have not.
 json_t *diff_view_json_slow(const struct diff_workload *workload)
 {
@@ -199,31 +158,19 @@ json_t *diff_view_json_slow(const struct diff_workload *workload)
         json_object_set_new(period, side ? "b" : "a", slow->period[side] ? json_integer(slow->period[side]) : json_null());
         json_object_set_new(found, side ? "b" : "a", render_json_text(slow->told[side]));
     }
-    json_object_set_new(item, "metric", render_json_text(slow->metric));
-    json_object_set_new(item, "failed", json_boolean(slow->failed));
-    json_object_set_new(item, "tail", json_boolean(slow->tail));
-    json_object_set_new(item, "a_ns", diff_json_ns(slow->a_ns));
-    json_object_set_new(item, "b_ns", diff_json_ns(slow->b_ns));
-    json_object_set_new(item, "launches_ns", diff_json_launches(slow->launch_ns, slow->launch_count));
-    json_object_set_new(item, "slow", diff_json_counts(slow->count[0], slow->count[1]));
-    json_object_set_new(item, "steps", diff_json_counts(slow->of[0], slow->of[1]));
-    json_object_set_new(item, "period", period);
-    json_object_set_new(item, "found", found);
-    json_object_set_new(item, "told_ns", diff_json_ns(slow->told_ns));
-    json_object_set_new(item, "unseen_ns", slow->where ? diff_json_ns(slow->unseen_ns) : json_null());
-    json_object_set_new(item, "where", render_json_text(slow->where));
-    json_object_set_new(item, "overlaps", json_boolean(slow->overlaps));
-    json_object_set_new(item, "why_not", render_json_text(slow->why_not));
-    json_object_set_new(item, "contributions", parts);
-    return item;
+    return render_json_set(item,
+        "metric", render_json_text(slow->metric), "failed", json_boolean(slow->failed), "tail", json_boolean(slow->tail),
+        "a_ns", render_json_whole(slow->a_ns), "b_ns", render_json_whole(slow->b_ns),
+        "launches_ns", diff_json_launches(slow->launch_ns, slow->launch_count),
+        "slow", diff_json_counts(slow->count[0], slow->count[1]), "steps", diff_json_counts(slow->of[0], slow->of[1]),
+        "period", period, "found", found, "told_ns", render_json_whole(slow->told_ns),
+        "unseen_ns", slow->where ? render_json_whole(slow->unseen_ns) : json_null(), "where", render_json_text(slow->where),
+        "overlaps", json_boolean(slow->overlaps), "why_not", render_json_text(slow->why_not), "contributions", parts, NULL);
 }
 
 static json_t *diff_json_sides(double a, double b)
 {
-    json_t *sides = json_object();
-    json_object_set_new(sides, "a", diff_json_real(a));
-    json_object_set_new(sides, "b", diff_json_real(b));
-    return sides;
+    return render_json_set(json_object(), "a", render_json_real(a), "b", render_json_real(b), NULL);
 }
 
 // NCCL's versions, and what the collectives of both sides took.
@@ -232,71 +179,45 @@ json_t *diff_view_json_collectives(const struct diff_workload *workload)
     json_t *item = json_object(), *list = json_array();
     for (size_t i = 0; i < workload->collective_count; i++) {
         const struct diff_collective *one = &workload->collectives[i];
-        json_t *row = json_object();
-        json_object_set_new(row, "name", render_json_text(one->name));
-        json_object_set_new(row, "size", render_json_text(one->size));
-        json_object_set_new(row, "how_a", render_json_text(one->how[0]));
-        json_object_set_new(row, "how_b", render_json_text(one->how[1]));
-        json_object_set_new(row, "count_a", diff_json_real(one->count[0]));
-        json_object_set_new(row, "count_b", diff_json_real(one->count[1]));
-        json_object_set_new(row, "busy_a_ns", diff_json_ns(one->busy_ns[0]));
-        json_object_set_new(row, "busy_b_ns", diff_json_ns(one->busy_ns[1]));
-        json_object_set_new(row, "exposed_a_ns", diff_json_ns(one->exposed_ns[0]));
-        json_object_set_new(row, "exposed_b_ns", diff_json_ns(one->exposed_ns[1]));
-        json_array_append_new(list, row);
+        json_array_append_new(list, render_json_set(json_object(),
+            "name", render_json_text(one->name), "size", render_json_text(one->size), "how_a", render_json_text(one->how[0]),
+            "how_b", render_json_text(one->how[1]), "count_a", render_json_real(one->count[0]),
+            "count_b", render_json_real(one->count[1]), "busy_a_ns", render_json_whole(one->busy_ns[0]),
+            "busy_b_ns", render_json_whole(one->busy_ns[1]), "exposed_a_ns", render_json_whole(one->exposed_ns[0]),
+            "exposed_b_ns", render_json_whole(one->exposed_ns[1]), NULL));
     }
-    json_object_set_new(item, "nccl_a", render_json_text(workload->nccl_version[0]));
-    json_object_set_new(item, "nccl_b", render_json_text(workload->nccl_version[1]));
-    json_object_set_new(item, "kinds", list);
-    return item;
-}
-
-static json_t *diff_json_bytes(double bytes)
-{
-    return isfinite(bytes) && fabs(bytes) < 9e18 ? json_integer(llround(bytes)) : json_null();
+    return render_json_set(item,
+        "nccl_a", render_json_text(workload->nccl_version[0]), "nccl_b", render_json_text(workload->nccl_version[1]),
+        "kinds", list, NULL);
 }
 
 static json_t *diff_json_bytes_sides(double a, double b)
 {
-    json_t *sides = json_object();
-    json_object_set_new(sides, "a", diff_json_bytes(a));
-    json_object_set_new(sides, "b", diff_json_bytes(b));
-    return sides;
+    return render_json_set(json_object(), "a", render_json_whole(a), "b", render_json_whole(b), NULL);
 }
 
 static json_t *diff_json_memory_part(const struct diff_memory_part *part)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "kind", json_string(diff_memory_word(part->kind)));
-    json_object_set_new(item, "name", render_json_text(part->name));
-    json_object_set_new(item, "name_a", render_json_text(part->name_a));
-    json_object_set_new(item, "name_b", render_json_text(part->name_b));
-    json_object_set_new(item, "a_bytes", diff_json_bytes(part->a_bytes));
-    json_object_set_new(item, "b_bytes", diff_json_bytes(part->b_bytes));
-    json_object_set_new(item, "delta_bytes", diff_json_bytes(part->b_bytes - part->a_bytes));
-    json_object_set_new(item, "anonymous_bytes",
-                        diff_json_bytes_sides(part->anonymous_bytes[0], part->anonymous_bytes[1]));
-    json_object_set_new(item, "told", json_boolean(part->told));
-    return item;
+    return render_json_set(json_object(),
+        "kind", json_string(diff_memory_word(part->kind)), "name", render_json_text(part->name),
+        "name_a", render_json_text(part->name_a), "name_b", render_json_text(part->name_b),
+        "a_bytes", render_json_whole(part->a_bytes), "b_bytes", render_json_whole(part->b_bytes),
+        "delta_bytes", render_json_whole(part->b_bytes - part->a_bytes),
+        "anonymous_bytes", diff_json_bytes_sides(part->anonymous_bytes[0], part->anonymous_bytes[1]),
+        "told", json_boolean(part->told), NULL);
 }
 
 static json_t *diff_json_touch(const struct diff_touch *touch, bool gpu)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "function", render_json_text(touch->function));
-    json_object_set_new(item, "module", render_json_text(touch->module));
-    json_object_set_new(item, "caller", render_json_text(touch->caller));
-    json_object_set_new(item, "caller_file", render_json_text(touch->caller_file));
-    json_object_set_new(item, "outside", render_json_text(touch->outside));
-    json_object_set_new(item, "outside_file", render_json_text(touch->outside_file));
-    json_object_set_new(item, "a_bytes", diff_json_bytes(touch->a_bytes));
-    json_object_set_new(item, "b_bytes", diff_json_bytes(touch->b_bytes));
-    json_object_set_new(item, "delta_bytes", diff_json_bytes(touch->b_bytes - touch->a_bytes));
-    json_object_set_new(item, "start_bytes", diff_json_bytes_sides(touch->start_bytes[0], touch->start_bytes[1]));
-    json_object_set_new(item, gpu ? "allocations" : "faults",
-                        json_pack("{s:I, s:I}", "a", (json_int_t)touch->samples[0], "b", (json_int_t)touch->samples[1]));
-    json_object_set_new(item, "told", json_boolean(touch->told));
-    return item;
+    return render_json_set(json_object(),
+        "function", render_json_text(touch->function), "module", render_json_text(touch->module),
+        "caller", render_json_text(touch->caller), "caller_file", render_json_text(touch->caller_file),
+        "outside", render_json_text(touch->outside), "outside_file", render_json_text(touch->outside_file),
+        "a_bytes", render_json_whole(touch->a_bytes), "b_bytes", render_json_whole(touch->b_bytes),
+        "delta_bytes", render_json_whole(touch->b_bytes - touch->a_bytes),
+        "start_bytes", diff_json_bytes_sides(touch->start_bytes[0], touch->start_bytes[1]),
+        gpu ? "allocations" : "faults", diff_json_counts(touch->samples[0], touch->samples[1]), "told", json_boolean(touch->told),
+        NULL);
 }
 
 json_t *diff_view_json_memory(const struct diff_memory *memory)
@@ -306,20 +227,15 @@ json_t *diff_view_json_memory(const struct diff_memory *memory)
         json_array_append_new(touched, diff_json_touch(&memory->touches[i], memory->gpu));
     for (size_t i = 0; i < memory->part_count; i++)
         json_array_append_new(parts, diff_json_memory_part(&memory->parts[i]));
-    json_object_set_new(item, "failed", json_boolean(memory->failed));
-    json_object_set_new(item, "peak_bytes", diff_json_bytes_sides(memory->peak_a_bytes, memory->peak_b_bytes));
-    json_object_set_new(item, "traced_peak_bytes", diff_json_bytes_sides(memory->peak[0], memory->peak[1]));
-    json_object_set_new(item, "held_bytes", diff_json_bytes_sides(memory->held[0], memory->held[1]));
-    json_object_set_new(item, "launches",
-                        json_pack("{s:I, s:I}", "a", (json_int_t)memory->launches[0], "b", (json_int_t)memory->launches[1]));
-    json_object_set_new(item, "more_bytes", diff_json_bytes(memory->more_bytes));
-    json_object_set_new(item, "less_bytes", diff_json_bytes(memory->less_bytes));
-    json_object_set_new(item, "parts", parts);
-    json_object_set_new(item, "touched", touched);
-    json_object_set_new(item, "touched_more_bytes", diff_json_bytes(memory->touch_more_bytes));
-    json_object_set_new(item, "touched_less_bytes", diff_json_bytes(memory->touch_less_bytes));
-    json_object_set_new(item, "seen_bytes", diff_json_bytes_sides(memory->seen[0], memory->seen[1]));
-    return item;
+    return render_json_set(item,
+        "failed", json_boolean(memory->failed), "peak_bytes", diff_json_bytes_sides(memory->peak_a_bytes, memory->peak_b_bytes),
+        "traced_peak_bytes", diff_json_bytes_sides(memory->peak[0], memory->peak[1]),
+        "held_bytes", diff_json_bytes_sides(memory->held[0], memory->held[1]),
+        "launches", diff_json_counts(memory->launches[0], memory->launches[1]),
+        "more_bytes", render_json_whole(memory->more_bytes), "less_bytes", render_json_whole(memory->less_bytes), "parts", parts,
+        "touched", touched, "touched_more_bytes", render_json_whole(memory->touch_more_bytes),
+        "touched_less_bytes", render_json_whole(memory->touch_less_bytes),
+        "seen_bytes", diff_json_bytes_sides(memory->seen[0], memory->seen[1]), NULL);
 }
 
 static json_t *diff_json_workload(const struct diff_workload *workload)
@@ -330,43 +246,32 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
                               diff_view_json_contribution(&workload->contributions[i]));
     for (size_t i = 0; i < workload->straggler_count; i++)
         json_array_append_new(stragglers, diff_view_json_straggler(&workload->stragglers[i]));
-    json_object_set_new(item, "workload", render_json_text(workload->name));
-    json_object_set_new(item, "unit", json_string(workload->unit));
-    json_object_set_new(item, "unexplained", render_json_text(workload->unexplained));
-    json_object_set_new(item, "step_a_ns", diff_json_ns(workload->step_a_ns));
-    json_object_set_new(item, "step_b_ns", diff_json_ns(workload->step_b_ns));
-    json_object_set_new(item, "delta_ns", diff_json_ns(workload->delta_ns));
-    json_object_set_new(item, "delta_ci_ns",
-                        diff_json_pair(workload->delta_lo_ns, workload->delta_hi_ns));
-    json_object_set_new(item, "match_coverage", diff_json_real(workload->match_coverage));
-    json_object_set_new(item, "residual_ns", diff_json_ns(workload->residual_ns));
-    json_object_set_new(item, "slower_ns", diff_json_ns(workload->slower_ns));
-    json_object_set_new(item, "faster_ns", diff_json_ns(workload->faster_ns));
-    json_object_set_new(item, "unaccounted",
-                        diff_json_sides(workload->unaccounted[0], workload->unaccounted[1]));
-    json_object_set_new(item, "traced_pairs", json_integer((json_int_t)workload->traced_pairs));
-    json_object_set_new(item, "windows",
-                        json_pack("{s:I, s:I}", "a", (json_int_t)workload->windows[0], "b",
-                                  (json_int_t)workload->windows[1]));
-    json_object_set_new(item, "traced_ratio",
-                        diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]));
-    json_object_set_new(item, "first_step", diff_view_json_first(workload));
+    render_json_set(item,
+        "workload", render_json_text(workload->name), "unit", json_string(workload->unit),
+        "unexplained", render_json_text(workload->unexplained), "step_a_ns", render_json_whole(workload->step_a_ns),
+        "step_b_ns", render_json_whole(workload->step_b_ns), "delta_ns", render_json_whole(workload->delta_ns),
+        "delta_ci_ns", diff_json_pair(workload->delta_lo_ns, workload->delta_hi_ns),
+        "match_coverage", render_json_real(workload->match_coverage), "residual_ns", render_json_whole(workload->residual_ns),
+        "slower_ns", render_json_whole(workload->slower_ns), "faster_ns", render_json_whole(workload->faster_ns),
+        "unaccounted", diff_json_sides(workload->unaccounted[0], workload->unaccounted[1]),
+        "traced_pairs", json_integer((json_int_t)workload->traced_pairs),
+        "windows", diff_json_counts((long)workload->windows[0], (long)workload->windows[1]),
+        "traced_ratio", diff_json_sides(workload->traced_ratio[0], workload->traced_ratio[1]),
+        "first_step", diff_view_json_first(workload), NULL);
     if (workload->cpu.pairs || workload->cpu.why_not)
         json_object_set_new(item, "cpu_time", diff_view_json_cpu(workload));
     if (workload->slow.metric)
         json_object_set_new(item, "slow_steps", diff_view_json_slow(workload));
-    json_object_set_new(item, "decomposition", diff_json_decomposition(workload));
-    json_object_set_new(item, "contributions", contributions);
+    render_json_set(item, "decomposition", diff_json_decomposition(workload), "contributions", contributions, NULL);
     if (workload->collective_count)
         json_object_set_new(item, "collectives", diff_view_json_collectives(workload));
     if (workload->memory.part_count)
         json_object_set_new(item, "memory", diff_view_json_memory(&workload->memory));
     if (workload->gpu_memory.part_count)
         json_object_set_new(item, "gpu_memory", diff_view_json_memory(&workload->gpu_memory));
-    json_object_set_new(item, "stragglers", stragglers);
-    json_object_set_new(item, "late", render_json_text(workload->late));
-    json_object_set_new(item, "notes", diff_json_texts(workload->notes, workload->note_count));
-    return item;
+    return render_json_set(item,
+        "stragglers", stragglers, "late", render_json_text(workload->late),
+        "notes", diff_json_texts(workload->notes, workload->note_count), NULL);
 }
 
 json_t *diff_view_json(const struct diff *diff)
@@ -374,10 +279,6 @@ json_t *diff_view_json(const struct diff *diff)
     json_t *document = json_object(), *workloads = json_array(), *sides = json_object();
     for (size_t i = 0; i < diff->workload_count; i++)
         json_array_append_new(workloads, diff_json_workload(&diff->workloads[i]));
-    json_object_set_new(sides, "a", render_json_text(diff->side_names[0]));
-    json_object_set_new(sides, "b", render_json_text(diff->side_names[1]));
-    json_object_set_new(document, "schema", json_string("upgate.diff/1"));
-    json_object_set_new(document, "sides", sides);
-    json_object_set_new(document, "workloads", workloads);
-    return document;
+    render_json_set(sides, "a", render_json_text(diff->side_names[0]), "b", render_json_text(diff->side_names[1]), NULL);
+    return render_json_set(document, "schema", json_string("upgate.diff/1"), "sides", sides, "workloads", workloads, NULL);
 }

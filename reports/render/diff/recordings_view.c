@@ -235,47 +235,34 @@ static enum diff_kind view_diff_kind(const struct recordings_row *row)
     }
 }
 
-static json_t *view_ns(double ns)
-{
-    return isfinite(ns) && fabs(ns) < 9e18 ? json_integer(llround(ns)) : json_null();
-}
-
 static json_t *view_row(const struct recordings_row *row, size_t rank)
 {
     return json_pack("{s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:[o, o], s:n, s:b, s:s, s:[]}", "rank", (json_int_t)rank, "kind",
                      diff_kind_word(view_diff_kind(row)), "name_a", row->a_ns > 0 ? render_json_text(row->name) : json_null(), "name_b",
-                     row->b_ns > 0 ? render_json_text(row->name) : json_null(), "where", render_json_text(row->where), "a_ns", view_ns(row->a_ns), "b_ns",
-                     view_ns(row->b_ns), "delta_ns", view_ns(row->delta_ns), "ci_ns", view_ns(row->lo_ns), view_ns(row->hi_ns), "share", "named", row->told,
+                     row->b_ns > 0 ? render_json_text(row->name) : json_null(), "where", render_json_text(row->where), "a_ns", render_json_whole(row->a_ns), "b_ns",
+                     render_json_whole(row->b_ns), "delta_ns", render_json_whole(row->delta_ns), "ci_ns", render_json_whole(row->lo_ns), render_json_whole(row->hi_ns), "share", "named", row->told,
                      "of", recordings_view_kind(row->kind), "evidence");
 }
 
 static json_t *view_rank(const struct recordings_rank *rank)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "rank", json_integer(rank->rank));
-    json_object_set_new(item, "step_ns", view_ns(rank->step_ns));
-    return item;
+    return render_json_set(json_object(), "rank", json_integer(rank->rank), "step_ns", render_json_whole(rank->step_ns), NULL);
 }
 
 static json_t *view_ranks_side(const struct recordings_ranks *ranks)
 {
     bool several = ranks->count > 1;
-    json_t *item = json_object(), *interval = json_array(), *late = ranks->late ? json_object() : json_null();
-    json_array_append_new(interval, several ? view_ns(ranks->lo_ns) : json_null());
-    json_array_append_new(interval, several ? view_ns(ranks->hi_ns) : json_null());
-    if (ranks->late) {
-        json_object_set_new(late, "rank", ranks->late_rank < 0 ? json_null() : json_integer(ranks->late_rank));
-        json_object_set_new(late, "share", isfinite(ranks->late_share) ? json_real(ranks->late_share) : json_null());
-        json_object_set_new(late, "what", render_json_text(ranks->late_what));
-    }
-    json_object_set_new(item, "ranks", json_integer((json_int_t)ranks->count));
-    json_object_set_new(item, "typical", several ? view_rank(&ranks->typical) : json_null());
-    json_object_set_new(item, "slowest", several ? view_rank(&ranks->slowest) : json_null());
-    json_object_set_new(item, "more_ns", several ? view_ns(ranks->more_ns) : json_null());
-    json_object_set_new(item, "more_ci_ns", interval);
-    json_object_set_new(item, "told", json_boolean(ranks->told));
-    json_object_set_new(item, "late", late);
-    return item;
+    json_t *late = ranks->late ? json_object() : json_null();
+    json_t *interval = render_json_pair(render_json_whole(several ? ranks->lo_ns : NAN), render_json_whole(several ? ranks->hi_ns : NAN));
+    if (ranks->late)
+        render_json_set(late,
+            "rank", render_json_count(ranks->late_rank), "share", render_json_real(ranks->late_share),
+            "what", render_json_text(ranks->late_what), NULL);
+    return render_json_set(json_object(),
+        "ranks", json_integer((json_int_t)ranks->count), "typical", several ? view_rank(&ranks->typical) : json_null(),
+        "slowest", several ? view_rank(&ranks->slowest) : json_null(),
+        "more_ns", several ? render_json_whole(ranks->more_ns) : json_null(), "more_ci_ns", interval,
+        "told", json_boolean(ranks->told), "late", late, NULL);
 }
 
 // Of both sides, where one has any; a recording of one process has none.
@@ -302,9 +289,9 @@ json_t *recordings_view_json(const struct recordings_diff *diff)
         json_array_append_new(notes, render_json_text(diff->notes[i]));
     for (int kind = 0; kind < RECORDINGS_KINDS; kind++)
         if (diff->totals[kind].name)
-            json_array_append_new(totals, json_pack("{s:s, s:o, s:o, s:o, s:[o, o]}", "what", diff->totals[kind].name, "a_ns", view_ns(diff->totals[kind].a_ns),
-                                                    "b_ns", view_ns(diff->totals[kind].b_ns), "delta_ns", view_ns(diff->totals[kind].delta_ns), "ci_ns",
-                                                    view_ns(diff->totals[kind].lo_ns), view_ns(diff->totals[kind].hi_ns)));
+            json_array_append_new(totals, json_pack("{s:s, s:o, s:o, s:o, s:[o, o]}", "what", diff->totals[kind].name, "a_ns", render_json_whole(diff->totals[kind].a_ns),
+                                                    "b_ns", render_json_whole(diff->totals[kind].b_ns), "delta_ns", render_json_whole(diff->totals[kind].delta_ns), "ci_ns",
+                                                    render_json_whole(diff->totals[kind].lo_ns), render_json_whole(diff->totals[kind].hi_ns)));
     json_t *document = json_pack("{s:s, s:[{s:s, s:s, s:n, s:n, s:n, s:[n, n], s:n, s:n, s:[I, I], s:o, s:o, s:o}]}", "schema", "upgate.diff/1", "workloads",
                      "workload", "recording", "unit", diff->unit, "step_a_ns", "step_b_ns", "delta_ns", "delta_ci_ns", "match_coverage", "residual_ns", "window_ns",
                      (json_int_t)diff->window_ns[0], (json_int_t)diff->window_ns[1], "totals", totals, "contributions", rows, "notes", notes);

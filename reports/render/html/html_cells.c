@@ -24,7 +24,7 @@ static json_t *cells_column(sqlite3_stmt *stmt, int column)
 {
     return sqlite3_column_type(stmt, column) == SQLITE_NULL
                ? json_null()
-               : html_real(sqlite3_column_double(stmt, column));
+               : render_json_real(sqlite3_column_double(stmt, column));
 }
 
 static int cells_points(struct store *store, const struct report_cell *cell, size_t points_max,
@@ -38,7 +38,7 @@ static int cells_points(struct store *store, const struct report_cell *cell, siz
     while ((rc = store_step(store, stmt, err)) == 1) {
         json_t *point = json_array();
         json_array_append_new(point, json_integer(sqlite3_column_int64(stmt, 0)));
-        json_array_append_new(point, html_real(exp(sqlite3_column_double(stmt, 1))));
+        json_array_append_new(point, render_json_real(exp(sqlite3_column_double(stmt, 1))));
         json_array_append_new(point, cells_column(stmt, 2));
         json_array_append_new(point, cells_column(stmt, 3));
         json_array_append_new(points, point);
@@ -49,21 +49,15 @@ static int cells_points(struct store *store, const struct report_cell *cell, siz
 static void cells_numbers(json_t *item, const struct report_cell *cell)
 {
     bool interval = isfinite(cell->ci_lower) && isfinite(cell->ci_upper);
-    json_object_set_new(item, "median_a", html_real(cell->median_a));
-    json_object_set_new(item, "median_b", html_real(cell->median_b));
-    json_object_set_new(item, "ratio", html_real(cell->ratio));
-    json_object_set_new(item, "ci_lower", html_real(cell->ci_lower));
-    json_object_set_new(item, "ci_upper", html_real(cell->ci_upper));
-    json_object_set_new(item, "level", interval ? html_real(1 - 2 * cell->alpha) : json_null());
-    json_object_set_new(item, "margin", html_real(cell->margin));
-    json_object_set_new(item, "mde", html_real(cell->mde));
-    json_object_set_new(item, "alpha", html_real(cell->alpha));
-    json_object_set_new(item, "pairs", html_count(cell->pairs));
-    json_object_set_new(item, "look", html_count(cell->look));
-    json_object_set_new(item, "pairs_needed", html_count(cell->pairs_needed));
-    json_object_set_new(item, "confirmed",
-                        cell->confirmed < 0 ? json_null() : json_boolean(cell->confirmed));
-    json_object_set_new(item, "confirm_pairs", html_count(cell->confirm_pairs));
+    render_json_set(item,
+        "median_a", render_json_real(cell->median_a), "median_b", render_json_real(cell->median_b),
+        "ratio", render_json_real(cell->ratio), "ci_lower", render_json_real(cell->ci_lower),
+        "ci_upper", render_json_real(cell->ci_upper), "level", interval ? render_json_real(1 - 2 * cell->alpha) : json_null(),
+        "margin", render_json_real(cell->margin), "mde", render_json_real(cell->mde), "alpha", render_json_real(cell->alpha),
+        "pairs", render_json_count(cell->pairs), "look", render_json_count(cell->look),
+        "pairs_needed", render_json_count(cell->pairs_needed),
+        "confirmed", cell->confirmed < 0 ? json_null() : json_boolean(cell->confirmed),
+        "confirm_pairs", render_json_count(cell->confirm_pairs), NULL);
 }
 
 json_t *html_cells(struct store *store, const struct report *report, const char *workload,
@@ -75,14 +69,11 @@ json_t *html_cells(struct store *store, const struct report *report, const char 
         if (strcmp(cell->workload, workload) != 0)
             continue;
         json_t *item = json_object(), *points = json_array();
-        json_object_set_new(item, "metric", html_text(cell->metric, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "unit", html_text(cell->unit, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "direction",
-                            json_string(cell->higher_is_better ? "higher" : "lower"));
-        json_object_set_new(item, "gating", json_boolean(cell->gating));
-        json_object_set_new(item, "verdict", json_string(report_verdict_word(cell->verdict)));
-        json_object_set_new(item, "reason", html_text(cell->reason, HTML_TEXT_BYTES_MAX));
-        json_object_set_new(item, "improved", json_boolean(cell->improved));
+        render_json_set(item,
+            "metric", html_text(cell->metric, HTML_NAME_BYTES_MAX), "unit", html_text(cell->unit, HTML_NAME_BYTES_MAX),
+            "direction", json_string(cell->higher_is_better ? "higher" : "lower"), "gating", json_boolean(cell->gating),
+            "verdict", json_string(report_verdict_word(cell->verdict)), "reason", html_text(cell->reason, HTML_TEXT_BYTES_MAX),
+            "improved", json_boolean(cell->improved), NULL);
         cells_numbers(item, cell);
         json_object_set_new(item, "points", points);
         json_array_append_new(cells, item);

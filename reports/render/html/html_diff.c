@@ -27,7 +27,7 @@ static json_t *diff_texts(const char *const *texts, size_t count)
 
 static json_t *diff_interval(double low, double high)
 {
-    return isfinite(low) && isfinite(high) ? html_two(html_ns(low), html_ns(high)) : json_null();
+    return isfinite(low) && isfinite(high) ? render_json_pair(render_json_whole(low), render_json_whole(high)) : json_null();
 }
 
 // A page holds no names of 64 KB.
@@ -91,12 +91,12 @@ static json_t *diff_row(const struct diff_row *row)
     json_array_append_new(item, json_string(diff_node_words[row->kind]));
     json_array_append_new(item, json_string(cost_class_word(row->class)));
     json_array_append_new(item, json_string(diff_match_words[row->match]));
-    json_array_append_new(item, html_ns(row->a_ns));
-    json_array_append_new(item, html_ns(row->b_ns));
-    json_array_append_new(item, html_ns(row->busy_a_ns));
-    json_array_append_new(item, html_ns(row->busy_b_ns));
-    json_array_append_new(item, html_real(row->count_a));
-    json_array_append_new(item, html_real(row->count_b));
+    json_array_append_new(item, render_json_whole(row->a_ns));
+    json_array_append_new(item, render_json_whole(row->b_ns));
+    json_array_append_new(item, render_json_whole(row->busy_a_ns));
+    json_array_append_new(item, render_json_whole(row->busy_b_ns));
+    json_array_append_new(item, render_json_real(row->count_a));
+    json_array_append_new(item, render_json_real(row->count_b));
     return item;
 }
 
@@ -142,21 +142,18 @@ static void diff_rows(json_t *diff, const struct diff_workload *workload, size_t
         json_array_append_new(rows, diff_row(order[count]));
     }
     free(order);
-    json_object_set_new(diff, "rows", rows);
-    json_object_set_new(diff, "rows_left_out",
-                        json_integer((json_int_t)(workload->row_count - count)));
+    render_json_set(diff, "rows", rows, "rows_left_out", json_integer((json_int_t)(workload->row_count - count)), NULL);
 }
 
 static json_t *diff_parts(const struct diff_workload *workload)
 {
     json_t *parts = json_array();
     for (int class = 0; class < COST_CLASS_COUNT; class ++) {
-        json_t *item = json_object();
-        json_object_set_new(item, "class", json_string(cost_class_word((enum cost_class) class)));
-        json_object_set_new(item, "title", json_string(cost_class_title((enum cost_class) class)));
-        json_object_set_new(item, "a_ns", html_ns(workload->parts[class].a_ns));
-        json_object_set_new(item, "b_ns", html_ns(workload->parts[class].b_ns));
-        json_array_append_new(parts, item);
+        json_array_append_new(parts, render_json_set(json_object(),
+            "class", json_string(cost_class_word((enum cost_class) class)),
+            "title", json_string(cost_class_title((enum cost_class) class)),
+            "a_ns", render_json_whole(workload->parts[class].a_ns), "b_ns", render_json_whole(workload->parts[class].b_ns),
+            NULL));
     }
     return parts;
 }
@@ -190,26 +187,16 @@ static void diff_numbers(json_t *diff, const struct diff_workload *workload)
     char traced[160];
     bool known = isfinite(workload->traced_ratio[0]) || isfinite(workload->traced_ratio[1]);
     unit_format_traced(traced, sizeof traced, workload->unit, workload->traced_ratio);
-    json_object_set_new(diff, "traced", known ? json_string(traced) : json_null());
-    json_object_set_new(diff, "step_a_ns", html_ns(workload->step_a_ns));
-    json_object_set_new(diff, "step_b_ns", html_ns(workload->step_b_ns));
-    json_object_set_new(diff, "delta_ns", html_ns(workload->delta_ns));
-    json_object_set_new(diff, "delta_ci_ns",
-                        diff_interval(workload->delta_lo_ns, workload->delta_hi_ns));
-    json_object_set_new(
-        diff, "traced_ratio",
-        html_two(html_real(workload->traced_ratio[0]), html_real(workload->traced_ratio[1])));
-    json_object_set_new(diff, "match_coverage", html_real(workload->match_coverage));
-    json_object_set_new(diff, "residual_ns", html_ns(workload->residual_ns));
-    json_object_set_new(
-        diff, "unaccounted",
-        html_two(html_real(workload->unaccounted[0]), html_real(workload->unaccounted[1])));
-    json_object_set_new(diff, "traced_pairs", json_integer((json_int_t)workload->traced_pairs));
-    json_object_set_new(diff, "windows",
-                        html_two(json_integer((json_int_t)workload->windows[0]),
-                                 json_integer((json_int_t)workload->windows[1])));
-    json_object_set_new(diff, "cold_a_ns", html_ns(workload->cold_a_ns));
-    json_object_set_new(diff, "cold_b_ns", html_ns(workload->cold_b_ns));
+    render_json_set(diff,
+        "traced", known ? json_string(traced) : json_null(), "step_a_ns", render_json_whole(workload->step_a_ns),
+        "step_b_ns", render_json_whole(workload->step_b_ns), "delta_ns", render_json_whole(workload->delta_ns),
+        "delta_ci_ns", diff_interval(workload->delta_lo_ns, workload->delta_hi_ns),
+        "traced_ratio", render_json_pair(render_json_real(workload->traced_ratio[0]), render_json_real(workload->traced_ratio[1])),
+        "match_coverage", render_json_real(workload->match_coverage), "residual_ns", render_json_whole(workload->residual_ns),
+        "unaccounted", render_json_pair(render_json_real(workload->unaccounted[0]), render_json_real(workload->unaccounted[1])),
+        "traced_pairs", json_integer((json_int_t)workload->traced_pairs),
+        "windows", render_json_pair(json_integer((json_int_t)workload->windows[0]), json_integer((json_int_t)workload->windows[1])),
+        "cold_a_ns", render_json_whole(workload->cold_a_ns), "cold_b_ns", render_json_whole(workload->cold_b_ns), NULL);
 }
 
 // Names of 64 KB are cut as in the contributions.
@@ -226,8 +213,8 @@ static json_t *diff_cut_parts(json_t *item)
 static void diff_section(json_t *diff, const char *key, json_t *item, char *headline, char *answer)
 {
     if (headline) {
-        json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
-        json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
+        render_json_set(item,
+            "headline", html_text(headline, DIFF_TEXT_BYTES_MAX), "answer", html_text(answer, DIFF_TEXT_BYTES_MAX), NULL);
         json_object_set(diff, key, item);
     }
     json_decref(item);
@@ -259,9 +246,9 @@ static void diff_memory(json_t *diff, const char *key, const struct diff_workloa
         free(name);
     }
     char *code = diff_text_memory_touched(memory);
-    json_object_set_new(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(item, "code", html_text(code, DIFF_TEXT_BYTES_MAX));
+    render_json_set(item,
+        "headline", html_text(headline, DIFF_TEXT_BYTES_MAX), "answer", html_text(answer, DIFF_TEXT_BYTES_MAX),
+        "code", html_text(code, DIFF_TEXT_BYTES_MAX), NULL);
     json_object_set_new(diff, key, item);
     free(code);
     free(answer);
@@ -271,9 +258,9 @@ static void diff_memory(json_t *diff, const char *key, const struct diff_workloa
 json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
 {
     json_t *diff = json_object(), *contributions = json_array();
-    json_object_set_new(diff, "unexplained", html_text(workload->unexplained, DIFF_TEXT_BYTES_MAX));
-    json_object_set_new(diff, "notes", diff_texts(workload->notes, workload->note_count));
-    json_object_set_new(diff, "late", html_text(workload->late, DIFF_TEXT_BYTES_MAX));
+    render_json_set(diff,
+        "unexplained", html_text(workload->unexplained, DIFF_TEXT_BYTES_MAX),
+        "notes", diff_texts(workload->notes, workload->note_count), "late", html_text(workload->late, DIFF_TEXT_BYTES_MAX), NULL);
     diff_numbers(diff, workload);
     diff_memory(diff, "memory", workload, &workload->memory);
     diff_memory(diff, "gpu_memory", workload, &workload->gpu_memory);
@@ -283,12 +270,11 @@ json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
     }
     for (size_t i = 0; i < workload->contribution_count && i < HTML_CONTRIBUTIONS_MAX; i++)
         json_array_append_new(contributions, diff_contribution(&workload->contributions[i]));
-    json_object_set_new(diff, "parts", diff_parts(workload));
-    json_object_set_new(diff, "contributions", contributions);
+    render_json_set(diff, "parts", diff_parts(workload), "contributions", contributions, NULL);
     diff_rows(diff, workload, bytes_max);
     diff_collectives(diff, workload);
-    json_object_set_new(diff, "stragglers", diff_stragglers(workload));
-    json_object_set_new(diff, "first_step", diff_cut_parts(diff_view_json_first(workload)));
+    render_json_set(diff,
+        "stragglers", diff_stragglers(workload), "first_step", diff_cut_parts(diff_view_json_first(workload)), NULL);
     diff_section(diff, "slow_steps", diff_cut_parts(diff_cut_all(diff_view_json_slow(workload))), diff_text_slow(workload),
                  diff_text_slow_answer(workload));
     diff_section(diff, "cpu_time", diff_cut_parts(diff_view_json_cpu(workload)), diff_text_cpu(workload), diff_text_cpu_answer(workload));

@@ -143,14 +143,11 @@ static int document_workload(struct document *document, const struct report_work
     enum report_verdict worst = document_worst(document->report, workload->name);
     json_t *item = json_object();
     json_array_append_new(list, item);
-    json_object_set_new(item, "name", html_text(workload->name, HTML_NAME_BYTES_MAX));
-    json_object_set_new(item, "mode", html_text(workload->mode, HTML_NAME_BYTES_MAX));
-    json_object_set_new(item, "unit",
-                        html_text(diff && diff->unit ? diff->unit : "step", HTML_NAME_BYTES_MAX));
-    json_object_set_new(item, "verdict",
-                        worst == REPORT_VERDICT_COUNT ? json_null()
-                                                      : json_string(report_verdict_word(worst)));
-    json_object_set_new(item, "note", html_text(workload->note, HTML_TEXT_BYTES_MAX));
+    render_json_set(item,
+        "name", html_text(workload->name, HTML_NAME_BYTES_MAX), "mode", html_text(workload->mode, HTML_NAME_BYTES_MAX),
+        "unit", html_text(diff && diff->unit ? diff->unit : "step", HTML_NAME_BYTES_MAX),
+        "verdict", worst == REPORT_VERDICT_COUNT ? json_null() : json_string(report_verdict_word(worst)),
+        "note", html_text(workload->note, HTML_TEXT_BYTES_MAX), NULL);
     size_t points = document->limits->bytes / 8 / ((size_t)document->report->cell_count + 1) /
                     DOCUMENT_POINT_BYTES;
     json_t *cells = html_cells(document->store, document->report, workload->name,
@@ -189,11 +186,10 @@ static int document_recording(struct document *document, const struct stalls_rec
     json_array_append_new(list, item);
     char *name = recording->target.known ? stalls_text_task(&recording->target, STALLS_NAME_SHORT)
                                          : xstrdup("recording");
-    json_object_set_new(item, "name", html_text(name, HTML_NAME_BYTES_MAX));
-    json_object_set_new(item, "note", html_text(recording->target_cmdline, HTML_TEXT_BYTES_MAX));
+    render_json_set(item,
+        "name", html_text(name, HTML_NAME_BYTES_MAX), "note", html_text(recording->target_cmdline, HTML_TEXT_BYTES_MAX), NULL);
     free(name);
-    json_object_set_new(item, "mode", json_string("recording"));
-    json_object_set_new(item, "unit", json_string("recording"));
+    render_json_set(item, "mode", json_string("recording"), "unit", json_string("recording"), NULL);
     json_t *stalls = html_stalls(document->store, &document->recordings, NULL, recording->id, err);
     if (!stalls)
         return err->code;
@@ -206,14 +202,12 @@ static int document_recording(struct document *document, const struct stalls_rec
 
 static int document_recordings(struct document *document, struct error *err)
 {
-    json_t *list = json_array(), *verdict = json_object();
+    json_t *list = json_array();
     int rc = 0;
-    json_object_set_new(verdict, "word", json_null());
-    json_object_set_new(verdict, "reason",
-                        json_string("A recording: what held the program up and where its time "
-                                    "went. Nothing was compared."));
-    json_object_set_new(document->json, "verdict", verdict);
-    json_object_set_new(document->json, "workloads", list);
+    json_t *verdict = render_json_set(json_object(),
+        "word", json_null(),
+        "reason", json_string("A recording: what held the program up and where its time went. Nothing was compared."), NULL);
+    render_json_set(document->json, "verdict", verdict, "workloads", list, NULL);
     for (size_t i = 0; i < document->recordings.count && i < DOCUMENT_RECORDINGS_MAX && rc == 0;
          i++)
         rc = document_recording(document, &document->recordings.items[i], list, err);
@@ -222,18 +216,15 @@ static int document_recordings(struct document *document, struct error *err)
 
 static void document_cut_note(struct document *document)
 {
-    json_t *notes = json_object_get(document->json, "notes"), *note = json_object();
+    json_t *notes = json_object_get(document->json, "notes");
     if (!notes) {
         notes = json_array();
         json_object_set_new(document->json, "notes", notes);
     }
-    json_object_set_new(note, "level", json_string("warning"));
-    json_object_set_new(
-        note, "text",
-        json_string(
-            "This run has more than one file of 5 MB can hold: tables, flame graphs and timelines "
-            "were cut to their largest parts. `upgate diff --format json` has everything."));
-    json_array_append_new(notes, note);
+    json_array_append_new(notes, render_json_set(json_object(),
+        "level", json_string("warning"),
+        "text", json_string("This run has more than one file of 5 MB can hold: tables, flame graphs and timelines "
+                            "were cut to their largest parts. `upgate diff --format json` has everything."), NULL));
 }
 
 // -ENODATA is an answer: this store has nothing to compare.
@@ -266,12 +257,11 @@ static int document_fill(struct document *document, bool recording, struct error
     document->parts = parts ? parts : 1;
     char *made_by = store_get_text(document->store, "SELECT upgate_version FROM run", "");
     char *version = xasprintf("upgate %s", made_by ? made_by : UPGATE_VERSION);
-    json_object_set_new(json, "schema", json_string("upgate.report/1"));
-    json_object_set_new(json, "made_by", html_text(version, HTML_NAME_BYTES_MAX));
+    render_json_set(json, "schema", json_string("upgate.report/1"), "made_by", html_text(version, HTML_NAME_BYTES_MAX), NULL);
     free(made_by), free(version);
     json_object_set_new(
         json, "sides",
-        html_two(html_text(report ? report->side_names[0] : "recording", HTML_NAME_BYTES_MAX),
+        render_json_pair(html_text(report ? report->side_names[0] : "recording", HTML_NAME_BYTES_MAX),
                  html_text(report ? report->side_names[1] : "", HTML_NAME_BYTES_MAX)));
     if (report)
         html_judgement(json, report);

@@ -18,10 +18,8 @@ static void facts_add(json_t *facts, const char *label, const char *value)
 {
     if (!value || !*value)
         return;
-    json_t *fact = json_object();
-    json_object_set_new(fact, "label", json_string(label));
-    json_object_set_new(fact, "value", html_text(value, HTML_TEXT_BYTES_MAX));
-    json_array_append_new(facts, fact);
+    json_array_append_new(facts, render_json_set(json_object(),
+        "label", json_string(label), "value", html_text(value, HTML_TEXT_BYTES_MAX), NULL));
 }
 
 // takes the value over
@@ -153,18 +151,13 @@ static json_t *fingerprint_value(const json_t *value)
 
 static void fingerprint_add(json_t *list, const json_t *difference)
 {
-    json_t *item = json_object(), *suspicion = json_object_get(difference, "suspicion");
-    json_object_set_new(
-        item, "kind",
-        json_string(fingerprint_kind(json_string_value(json_object_get(difference, "path")))));
-    json_object_set_new(item, "name", fingerprint_value(json_object_get(difference, "what")));
-    json_object_set_new(item, "a", fingerprint_value(json_object_get(difference, "a")));
-    json_object_set_new(item, "b", fingerprint_value(json_object_get(difference, "b")));
-    json_object_set_new(item, "suspicion",
-                        json_is_number(suspicion) ? html_real(json_number_value(suspicion) / 100)
-                                                  : json_null());
-    json_object_set_new(item, "why", fingerprint_value(json_object_get(difference, "why")));
-    json_array_append_new(list, item);
+    const json_t *suspicion = json_object_get(difference, "suspicion");
+    json_array_append_new(list, render_json_set(json_object(),
+        "kind", json_string(fingerprint_kind(json_string_value(json_object_get(difference, "path")))),
+        "name", fingerprint_value(json_object_get(difference, "what")), "a", fingerprint_value(json_object_get(difference, "a")),
+        "b", fingerprint_value(json_object_get(difference, "b")),
+        "suspicion", json_is_number(suspicion) ? render_json_real(json_number_value(suspicion) / 100) : json_null(),
+        "why", fingerprint_value(json_object_get(difference, "why")), NULL));
 }
 
 json_t *html_fingerprint(struct store *store)
@@ -213,19 +206,12 @@ static void judgement_crashes(const struct report *report, json_t *list)
     char ending[NUMBERS_SIZE];
     for (int i = 0; i < report->crash_count && i < HTML_LIST_MAX; i++) {
         const struct report_crash *crash = &report->crashes[i];
-        json_t *item = json_object();
         char *text = xasprintf("%s in %lld launch%s", crash_ending(crash, ending),
                                (long long)crash->launches, crash->launches == 1 ? "" : "es");
-        json_object_set_new(item, "effect", json_string("note"));
-        json_object_set_new(item, "kind", json_string("ended"));
-        json_object_set_new(item, "text", html_text(text, HTML_TEXT_BYTES_MAX));
-        json_object_set_new(item, "workload", html_text(crash->workload, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "side", json_string(crash->side ? "b" : "a"));
-        json_object_set_new(item, "output",
-                            crash->stderr_tail && *crash->stderr_tail
-                                ? judgement_output(crash->stderr_tail)
-                                : json_null());
-        json_array_append_new(list, item);
+        json_array_append_new(list, render_json_set(json_object(),
+            "effect", json_string("note"), "kind", json_string("ended"), "text", html_text(text, HTML_TEXT_BYTES_MAX),
+            "workload", html_text(crash->workload, HTML_NAME_BYTES_MAX), "side", json_string(crash->side ? "b" : "a"),
+            "output", crash->stderr_tail && *crash->stderr_tail ? judgement_output(crash->stderr_tail) : json_null(), NULL));
         free(text);
     }
 }
@@ -238,15 +224,10 @@ static json_t *judgement_findings(const struct report *report)
     json_t *list = json_array();
     for (int i = 0; i < report->finding_count && i < HTML_LIST_MAX; i++) {
         const struct report_finding *finding = &report->findings[i];
-        json_t *item = json_object();
-        json_object_set_new(item, "effect", json_string(effects[finding->effect]));
-        json_object_set_new(item, "kind", html_text(finding->kind, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "text",
-                            html_text(finding->text, HTML_TEXT_BYTES_MAX));
-        json_object_set_new(item, "workload", html_text(finding->workload, HTML_NAME_BYTES_MAX));
-        json_object_set_new(
-            item, "side", finding->side < 0 ? json_null() : json_string(finding->side ? "b" : "a"));
-        json_array_append_new(list, item);
+        json_array_append_new(list, render_json_set(json_object(),
+            "effect", json_string(effects[finding->effect]), "kind", html_text(finding->kind, HTML_NAME_BYTES_MAX),
+            "text", html_text(finding->text, HTML_TEXT_BYTES_MAX), "workload", html_text(finding->workload, HTML_NAME_BYTES_MAX),
+            "side", finding->side < 0 ? json_null() : json_string(finding->side ? "b" : "a"), NULL));
     }
     judgement_crashes(report, list);
     return list;
@@ -257,50 +238,42 @@ static json_t *judgement_parity(const struct report *report)
     json_t *list = json_array();
     for (int i = 0; i < report->parity_count && i < HTML_LIST_MAX; i++) {
         const struct report_parity *parity = &report->parity[i];
-        json_t *item = json_object();
-        json_object_set_new(item, "workload", html_text(parity->workload, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "tensor", html_text(parity->tensor, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "rule", html_text(parity->rule, HTML_TEXT_BYTES_MAX));
-        json_object_set_new(item, "error_a", html_real(parity->error_a));
-        json_object_set_new(item, "error_b", html_real(parity->error_b));
-        json_object_set_new(item, "verdict", json_string(report_verdict_word(parity->verdict)));
-        json_object_set_new(item, "reason", html_text(parity->reason, HTML_TEXT_BYTES_MAX));
-        json_array_append_new(list, item);
+        json_array_append_new(list, render_json_set(json_object(),
+            "workload", html_text(parity->workload, HTML_NAME_BYTES_MAX),
+            "tensor", html_text(parity->tensor, HTML_NAME_BYTES_MAX), "rule", html_text(parity->rule, HTML_TEXT_BYTES_MAX),
+            "error_a", render_json_real(parity->error_a), "error_b", render_json_real(parity->error_b),
+            "verdict", json_string(report_verdict_word(parity->verdict)),
+            "reason", html_text(parity->reason, HTML_TEXT_BYTES_MAX), NULL));
     }
     return list;
 }
 
 static json_t *judgement_trust(const struct report *report)
 {
-    json_t *breaches = json_array(), *ledger = json_array(), *trust = json_object();
+    json_t *breaches = json_array(), *ledger = json_array();
     for (int i = 0; i < report->ledger_count && i < HTML_LIST_MAX; i++) {
         const struct report_ledger *row = &report->ledger[i];
         json_t *item = json_object(), *breach = json_object();
-        json_object_set_new(item, "producer", html_text(row->producer, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "kind", html_text(row->kind, HTML_NAME_BYTES_MAX));
-        json_object_set_new(item, "detail", html_text(row->detail, HTML_TEXT_BYTES_MAX));
+        render_json_set(item,
+            "producer", html_text(row->producer, HTML_NAME_BYTES_MAX), "kind", html_text(row->kind, HTML_NAME_BYTES_MAX),
+            "detail", html_text(row->detail, HTML_TEXT_BYTES_MAX), NULL);
         json_object_update(breach, item);
-        json_object_set_new(breach, "count", html_count(row->dropped));
-        json_object_set_new(item, "seen", html_count(row->seen));
-        json_object_set_new(item, "dropped", html_count(row->dropped));
-        json_object_set_new(item, "rows", html_count(row->rows));
+        json_object_set_new(breach, "count", render_json_count(row->dropped));
+        render_json_set(item,
+            "seen", render_json_count(row->seen), "dropped", render_json_count(row->dropped),
+            "rows", render_json_count(row->rows), NULL);
         json_array_append_new(ledger, item);
         if (row->breach)
             json_array_append(breaches, breach);
         json_decref(breach);
     }
-    json_object_set_new(trust, "ok", json_boolean(report->trust_ok));
-    json_object_set_new(trust, "breaches", breaches);
-    json_object_set_new(trust, "ledger", ledger);
-    return trust;
+    return render_json_set(json_object(), "ok", json_boolean(report->trust_ok), "breaches", breaches, "ledger", ledger, NULL);
 }
 
 static void judgement_note(json_t *notes, const char *level, const char *text)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "level", json_string(level));
-    json_object_set_new(item, "text", html_text(text, HTML_TEXT_BYTES_MAX));
-    json_array_append_new(notes, item);
+    json_array_append_new(notes, render_json_set(json_object(),
+        "level", json_string(level), "text", html_text(text, HTML_TEXT_BYTES_MAX), NULL));
 }
 
 // What is cut is told.
@@ -331,17 +304,12 @@ static json_t *judgement_notes(const struct report *report)
 void html_judgement(json_t *document, const struct report *report)
 {
     json_t *verdict = json_object(), *calibration = json_object();
-    json_object_set_new(verdict, "word", json_string(report_verdict_word(report->verdict)));
-    json_object_set_new(verdict, "reason", html_text(report->reason, HTML_TEXT_BYTES_MAX));
-    json_object_set_new(verdict, "margin_note",
-                        html_text(report->margin_note, HTML_TEXT_BYTES_MAX));
-    json_object_set_new(calibration, "calibrated", json_boolean(report->calibrated));
-    json_object_set_new(calibration, "note",
-                        html_text(report->calibration_note, HTML_TEXT_BYTES_MAX));
-    json_object_set_new(document, "verdict", verdict);
-    json_object_set_new(document, "findings", judgement_findings(report));
-    json_object_set_new(document, "parity", judgement_parity(report));
-    json_object_set_new(document, "trust", judgement_trust(report));
-    json_object_set_new(document, "calibration", calibration);
-    json_object_set_new(document, "notes", judgement_notes(report));
+    render_json_set(verdict,
+        "word", json_string(report_verdict_word(report->verdict)), "reason", html_text(report->reason, HTML_TEXT_BYTES_MAX),
+        "margin_note", html_text(report->margin_note, HTML_TEXT_BYTES_MAX), NULL);
+    render_json_set(calibration,
+        "calibrated", json_boolean(report->calibrated), "note", html_text(report->calibration_note, HTML_TEXT_BYTES_MAX), NULL);
+    render_json_set(document,
+        "verdict", verdict, "findings", judgement_findings(report), "parity", judgement_parity(report),
+        "trust", judgement_trust(report), "calibration", calibration, "notes", judgement_notes(report), NULL);
 }

@@ -160,11 +160,8 @@ json_t *html_how(const char *path, bool judged)
         if (how->judged && !judged)
             continue;
         char *text = how_fill(how->text, slash ? slash + 1 : path);
-        json_t *item = json_object();
-        json_object_set_new(item, "id", json_string(how->id));
-        json_object_set_new(item, "title", json_string(how->title));
-        json_object_set_new(item, "text", html_text(text, HTML_TEXT_BYTES_MAX));
-        json_array_append_new(list, item);
+        json_array_append_new(list, render_json_set(json_object(),
+            "id", json_string(how->id), "title", json_string(how->title), "text", html_text(text, HTML_TEXT_BYTES_MAX), NULL));
         free(text);
     }
     return list;

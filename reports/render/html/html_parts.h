@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/render/stalls/stalls_view.h"
+#include "reports/render/text/json_text.h"
 #include "reports/render/verdict/report.h"
 #include "tracer/store/store.h"
 
@@ -28,10 +29,6 @@ enum {
 // html_values.c. Text of the store as a JSON string: valid UTF-8, at most `bytes` of it, then its
 // length. NULL gives null.
 json_t *html_text(const char *text, size_t bytes);
-json_t *html_real(double value);        // null unless finite
-json_t *html_ns(double value);          // an integer of nanoseconds; null unless finite
-json_t *html_count(int64_t value);      // null below 0
-json_t *html_two(json_t *a, json_t *b); // [a, b]; takes both over
 
 // Names, each once, in the order in which they came.
 struct html_names;

@@ -24,33 +24,18 @@ static json_t *stalls_take(char *text)
 
 static json_t *stalls_item(const struct stalls *stalls, const struct stall *stall, size_t rank)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "rank", json_integer((json_int_t)rank));
-    json_object_set_new(item, "cause", html_text(stall->cause, HTML_NAME_BYTES_MAX));
-    json_object_set_new(item, "title", html_text(stall->title, HTML_TEXT_BYTES_MAX));
-    json_object_set_new(item, "total_ns", json_integer(stall->total_ns));
-    json_object_set_new(item, "share", html_real(stalls_text_fraction(stalls, stall)));
-    json_object_set_new(item, "count", json_integer((json_int_t)stall->count));
-    json_object_set_new(item, "max_ns", json_integer(stall->max_ns));
-    json_object_set_new(item, "period_ns",
-                        stall->has_period ? json_integer(stall->period_ns) : json_null());
-    json_object_set_new(item, "confidence", html_real(stall->confidence));
-    json_object_set_new(item, "blame", stalls_take(stalls_text_blame(stall)));
-    json_object_set_new(item, "lost", stalls_take(stalls_text_lost(stall)));
-    json_object_set_new(item, "steps", stalls_take(stalls_text_steps(stall)));
-    json_object_set_new(item, "victim", stalls_take(stalls_text_thread(&stall->victim)));
-    json_object_set_new(item, "culprit",
-                        stall->culprit.known
-                            ? stalls_take(stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM))
-                            : json_null());
-    json_object_set_new(
-        item, "where",
-        stalls_take(stalls_text_stack(&stall->victim_kernel, HTML_STALL_FRAMES_MAX, true)));
-    json_object_set_new(
-        item, "python",
-        stalls_take(stalls_text_stack(&stall->victim_python, HTML_STALL_FRAMES_MAX, true)));
-    json_object_set_new(item, "advice", stalls_take(stalls_text_advice(stall)));
-    return item;
+    return render_json_set(json_object(),
+        "rank", json_integer((json_int_t)rank), "cause", html_text(stall->cause, HTML_NAME_BYTES_MAX),
+        "title", html_text(stall->title, HTML_TEXT_BYTES_MAX), "total_ns", json_integer(stall->total_ns),
+        "share", render_json_real(stalls_text_fraction(stalls, stall)), "count", json_integer((json_int_t)stall->count),
+        "max_ns", json_integer(stall->max_ns), "period_ns", stall->has_period ? json_integer(stall->period_ns) : json_null(),
+        "confidence", render_json_real(stall->confidence), "blame", stalls_take(stalls_text_blame(stall)),
+        "lost", stalls_take(stalls_text_lost(stall)), "steps", stalls_take(stalls_text_steps(stall)),
+        "victim", stalls_take(stalls_text_thread(&stall->victim)),
+        "culprit", stall->culprit.known ? stalls_take(stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)) : json_null(),
+        "where", stalls_take(stalls_text_stack(&stall->victim_kernel, HTML_STALL_FRAMES_MAX, true)),
+        "python", stalls_take(stalls_text_stack(&stall->victim_python, HTML_STALL_FRAMES_MAX, true)),
+        "advice", stalls_take(stalls_text_advice(stall)), NULL);
 }
 
 // What the job took, and what it would take if, as sentences.
@@ -77,17 +62,14 @@ static json_t *stalls_heat(const struct stall_heat *heat)
 {
     json_t *item = json_object(), *rows = json_array();
     for (size_t i = 0; i < heat->row_count; i++) {
-        json_t *row = json_object(), *values = json_array();
+        json_t *values = json_array();
         for (size_t k = 0; k < heat->blocks; k++)
             json_array_append_new(values, json_integer((json_int_t)llround(heat->rows[i].shares[k] * 1000)));
-        json_object_set_new(row, "label", stalls_take(stalls_heat_label(heat, &heat->rows[i])));
-        json_object_set_new(row, "values", values);
-        json_array_append_new(rows, row);
+        json_array_append_new(rows, render_json_set(json_object(),
+            "label", stalls_take(stalls_heat_label(heat, &heat->rows[i])), "values", values, NULL));
     }
-    json_object_set_new(item, "text", stalls_take(stalls_heat_head(heat)));
-    json_object_set_new(item, "span_ns", json_integer(heat->end_ns - heat->begin_ns));
-    json_object_set_new(item, "rows", rows);
-    return item;
+    return render_json_set(item,
+        "text", stalls_take(stalls_heat_head(heat)), "span_ns", json_integer(heat->end_ns - heat->begin_ns), "rows", rows, NULL);
 }
 
 static json_t *stalls_recording(const struct stalls_shown *shown)
@@ -97,16 +79,11 @@ static json_t *stalls_recording(const struct stalls_shown *shown)
     char *why_not = stalls_view_nothing(shown);
     for (size_t i = 0; i < shown->stalls->count && i < HTML_STALLS_MAX; i++)
         json_array_append_new(items, stalls_item(shown->stalls, &shown->stalls->stalls[i], i + 1));
-    json_object_set_new(entry, "side",
-                        recording->side < 0 ? json_null()
-                                            : json_string(recording->side ? "b" : "a"));
-    json_object_set_new(entry, "pair", html_count(recording->pair));
-    json_object_set_new(entry, "recording", json_integer(recording->id));
-    json_object_set_new(entry, "window_ns", json_integer(shown->stalls->window_ns));
-    json_object_set_new(entry, "answer",
-                        stalls_take(why_not ? why_not : stalls_text_answer(shown)));
-    json_object_set_new(entry, "watched", stalls_take(stalls_text_watched(shown)));
-    json_object_set_new(entry, "items", items);
+    render_json_set(entry,
+        "side", recording->side < 0 ? json_null() : json_string(recording->side ? "b" : "a"),
+        "pair", render_json_count(recording->pair), "recording", json_integer(recording->id),
+        "window_ns", json_integer(shown->stalls->window_ns), "answer", stalls_take(why_not ? why_not : stalls_text_answer(shown)),
+        "watched", stalls_take(stalls_text_watched(shown)), "items", items, NULL);
     if (shown->stalls->what_if.known || shown->stalls->what_if.why_not)
         json_object_set_new(entry, "what_if", stalls_what_if(&shown->stalls->what_if));
     if (shown->stalls->heat.blocks)

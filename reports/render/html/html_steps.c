@@ -125,9 +125,8 @@ static int steps_launch(struct store *store, const struct steps_launch *launch, 
         steps_count(side, &strip);
     }
     if (rc == 0 && numbers_max) {
-        json_t *item = json_object();
-        json_object_set_new(item, "pair", json_integer(launch->pair));
-        json_object_set_new(item, "side", json_string(launch->side ? "b" : "a"));
+        json_t *item = render_json_set(json_object(),
+            "pair", json_integer(launch->pair), "side", json_string(launch->side ? "b" : "a"), NULL);
         html_strip_write(&strip, numbers_max, item);
         json_array_append_new(list, item);
     }
@@ -156,21 +155,14 @@ static json_t *steps_side_json(struct steps_side *side)
 {
     double slow_ns;
     int64_t slow = steps_slow(side, &slow_ns);
-    json_t *item = json_object();
-    json_object_set_new(item, "launches", json_integer(side->launches));
-    json_object_set_new(item, "steps", json_integer(side->steps));
-    json_object_set_new(item, "steady_steps", json_integer(side->steady_steps));
-    json_object_set_new(item, "median_ns",
-                        html_ns(quantile_median(side->medians, side->median_count)));
-    json_object_set_new(item, "slowest_ns", html_ns(side->slowest));
-    json_object_set_new(item, "marked", json_integer((json_int_t)side->marked_count));
-    json_object_set_new(item, "slow", json_integer(slow));
-    json_object_set_new(item, "slow_ns", html_ns(slow_ns));
-    json_object_set_new(item, "first_ns",
-                        html_ns(quantile_median(side->firsts, side->first_count)));
-    json_object_set_new(item, "other_ns",
-                        html_ns(quantile_median(side->others, side->first_count)));
-    return item;
+    return render_json_set(json_object(),
+        "launches", json_integer(side->launches), "steps", json_integer(side->steps),
+        "steady_steps", json_integer(side->steady_steps),
+        "median_ns", render_json_whole(quantile_median(side->medians, side->median_count)),
+        "slowest_ns", render_json_whole(side->slowest), "marked", json_integer((json_int_t)side->marked_count),
+        "slow", json_integer(slow), "slow_ns", render_json_whole(slow_ns),
+        "first_ns", render_json_whole(quantile_median(side->firsts, side->first_count)),
+        "other_ns", render_json_whole(quantile_median(side->others, side->first_count)), NULL);
 }
 
 int html_steps(struct store *store, const char *workload, size_t bytes_max, json_t **ret_steps,
@@ -192,9 +184,9 @@ int html_steps(struct store *store, const char *workload, size_t bytes_max, json
     *ret_steps = json_null();
     if (rc == 0 && sides[0].launches && sides[1].launches) {
         *ret_steps = json_object();
-        json_object_set_new(*ret_steps, "mark", json_integer(HTML_STRIP_MARK));
-        json_object_set_new(*ret_steps, "sides",
-                            html_two(steps_side_json(&sides[0]), steps_side_json(&sides[1])));
+        render_json_set(*ret_steps,
+            "mark", json_integer(HTML_STRIP_MARK),
+            "sides", render_json_pair(steps_side_json(&sides[0]), steps_side_json(&sides[1])), NULL);
         json_object_set(*ret_steps, "launches", list);
         json_object_set_new(*ret_steps, "left_out", json_integer((json_int_t)(count - shown)));
     }

@@ -8,6 +8,7 @@
 #include "common/strings.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/steady.h"
+#include "reports/render/text/json_text.h"
 
 enum {
     STRIP_DIGITS = 1000,     // the least time keeps four digits: 0.1 % is less than a pixel
@@ -86,10 +87,7 @@ static void strip_columns(const struct html_strip *strip, int width, double unit
         strip_append(most, ns[slowest], unit);
         json_array_append_new(at, json_integer(slowest));
     }
-    json_object_set_new(item, "least", least);
-    json_object_set_new(item, "middle", middle);
-    json_object_set_new(item, "most", most);
-    json_object_set_new(item, "at", at);
+    render_json_set(item, "least", least, "middle", middle, "most", most, "at", at, NULL);
 }
 
 // [[place, number]…]: from that place on steps are numbered from that number.
@@ -136,18 +134,13 @@ void html_strip_write(const struct html_strip *strip, size_t numbers_max, json_t
     double unit = strip_unit(strip);
     size_t count = (size_t)strip->count, columns = numbers_max / STRIP_COLUMN;
     int width = count <= numbers_max ? 1 : (int)((count + columns - 1) / (columns ? columns : 1));
-    json_object_set_new(item, "steps", json_integer(strip->count));
-    json_object_set_new(item, "numbers", strip_numbers(strip));
-    json_object_set_new(item, "steady", strip->steady ? json_integer(strip->start) : json_null());
-    json_object_set_new(item, "from", json_integer(strip->start));
-    json_object_set_new(item, "median_ns",
-                        isfinite(strip->median) ? json_integer(llround(strip->median))
-                                                : json_null());
-    json_object_set_new(item, "marked", json_integer(strip->marked));
+    render_json_set(item,
+        "steps", json_integer(strip->count), "numbers", strip_numbers(strip),
+        "steady", strip->steady ? json_integer(strip->start) : json_null(), "from", json_integer(strip->start),
+        "median_ns", render_json_whole(strip->median), "marked", json_integer(strip->marked), NULL);
     if (strip->blocks)
         json_object_set_new(item, "blocks", strip_blocks(strip));
-    json_object_set_new(item, "unit_ns", json_integer(llround(unit)));
-    json_object_set_new(item, "width", json_integer(width));
+    render_json_set(item, "unit_ns", json_integer(llround(unit)), "width", json_integer(width), NULL);
     if (width > 1) {
         strip_columns(strip, width, unit, item);
         return;

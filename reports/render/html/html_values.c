@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of the HTML report's data document: names, texts cut to a length, numbers that may be
-// missing. Reads and writes memory only; see html_parts.h.
-#include <math.h>
+// Values of the HTML report's data document: names, texts cut to a length. Reads and writes memory only; see html_parts.h.
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +7,6 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/render/html/html_parts.h"
-#include "reports/render/text/json_text.h"
 
 struct html_names {
     struct intern *keys;
@@ -74,27 +71,4 @@ json_t *html_text(const char *text, size_t bytes)
     json_t *value = render_json_text(cut);
     free(cut);
     return value;
-}
-
-json_t *html_real(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-json_t *html_ns(double value)
-{
-    return isfinite(value) && fabs(value) < 9e18 ? json_integer(llround(value)) : json_null();
-}
-
-json_t *html_count(int64_t value)
-{
-    return value < 0 ? json_null() : json_integer(value);
-}
-
-json_t *html_two(json_t *a, json_t *b)
-{
-    json_t *both = json_array();
-    json_array_append_new(both, a);
-    json_array_append_new(both, b);
-    return both;
 }

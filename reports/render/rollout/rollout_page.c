@@ -11,22 +11,12 @@
 #include "reports/render/rollout/rollout_words.h"
 #include "reports/render/text/json_text.h"
 
-static json_t *page_number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *page_known(int64_t value)
-{
-    return value < 0 ? json_null() : json_integer(value);
-}
-
 static json_t *page_arm(const struct rollout_arm *arm)
 {
     const struct canary_second *sum = &arm->sum;
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "requests", (json_int_t)sum->requests, "errors", (json_int_t)sum->errors, "truncated",
-                     (json_int_t)sum->truncated, "wrong", (json_int_t)sum->wrong, "rejected", (json_int_t)sum->rejected, "p50_ms", page_number(arm->p50_s * 1e3), "p99_ms",
-                     page_number(arm->p99_s * 1e3));
+                     (json_int_t)sum->truncated, "wrong", (json_int_t)sum->wrong, "rejected", (json_int_t)sum->rejected, "p50_ms", render_json_real(arm->p50_s * 1e3), "p99_ms",
+                     render_json_real(arm->p99_s * 1e3));
 }
 
 static json_t *page_arms(const struct rollout_arm arms[CANARY_ARMS])
@@ -46,10 +36,10 @@ static json_t *page_stages(const struct rollout_view *view)
     for (size_t i = 0; i < view->stage_count; i++) {
         const struct rollout_view_stage *stage = &view->stages[i];
         json_array_append_new(list, json_pack("{s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o}", "number", (json_int_t)stage->number, "name",
-                                              render_json_text(stage->name), "percent", stage->percent, "begin_s", page_known(stage->begin_s),
-                                              "judged_from_s", page_known(stage->judged_from_s), "end_s", page_known(stage->end_s), "result",
+                                              render_json_text(stage->name), "percent", stage->percent, "begin_s", render_json_count(stage->begin_s),
+                                              "judged_from_s", render_json_count(stage->judged_from_s), "end_s", render_json_count(stage->end_s), "result",
                                               render_json_text(stage->result), "aa", stage->aa, "alone", stage->aa && !page_second(view), "shadow", stage->shadow, "soak_ns",
-                                              page_known(stage->soak_ns), "needed", page_known(stage->requests), "arms", page_arms(stage->arms)));
+                                              render_json_count(stage->soak_ns), "needed", render_json_count(stage->requests), "arms", page_arms(stage->arms)));
     }
     return list;
 }
@@ -106,7 +96,7 @@ static json_t *page_points(const struct rollout_view *view, int arm)
             continue;
         json_array_append_new(list, json_pack("[I, I, I, I, o, o]", (json_int_t)(view->from_s + (int64_t)from * view->width_s), (json_int_t)next_s,
                                               (json_int_t)point->sum.requests, (json_int_t)point->sum.errors,
-                                              page_number(canary_quantile(&point->sum, 0.5) * 1e3), page_number(canary_quantile(&point->sum, 0.99) * 1e3)));
+                                              render_json_real(canary_quantile(&point->sum, 0.5) * 1e3), render_json_real(canary_quantile(&point->sum, 0.99) * 1e3)));
         *point = (struct rollout_arm){0};
         from = i + 1;
     }
@@ -122,9 +112,9 @@ static json_t *page_series(const struct rollout_view *view)
         json_t *points = json_array();
         for (size_t j = 0; j < series->count; j++) {
             const struct rollout_point *point = &series->points[j];
-            json_array_append_new(points, json_pack("[I, o, o, o, o, o, o]", (json_int_t)point->at_s, page_number(point->value), page_number(point->low),
-                                                    page_number(point->high), page_number(point->threshold), page_number(point->evidence),
-                                                    page_number(point->needed)));
+            json_array_append_new(points, json_pack("[I, o, o, o, o, o, o]", (json_int_t)point->at_s, render_json_real(point->value), render_json_real(point->low),
+                                                    render_json_real(point->high), render_json_real(point->threshold), render_json_real(point->evidence),
+                                                    render_json_real(point->needed)));
         }
         const struct rollout_point *last = &series->points[series->count - 1];
         char *missing = rollout_missing(view, series->metric, last);
@@ -143,10 +133,10 @@ static json_t *page_decisions(const struct rollout_view *view)
     for (size_t i = 0; i < view->decision_count; i++) {
         const struct rollout_decision *decision = &view->decisions[i];
         json_array_append_new(list, json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", (json_int_t)decision->at_ns, "effect",
-                                              page_known(decision->effect_ns), "from", render_json_text(decision->state_from), "to",
-                                              render_json_text(decision->state_to), "stage_from", page_known(decision->stage_from), "stage_to",
-                                              page_known(decision->stage_to), "percent_from", page_number(decision->percent_from), "percent_to",
-                                              page_number(decision->percent_to), "rule", render_json_text(decision->rule), "title",
+                                              render_json_count(decision->effect_ns), "from", render_json_text(decision->state_from), "to",
+                                              render_json_text(decision->state_to), "stage_from", render_json_count(decision->stage_from), "stage_to",
+                                              render_json_count(decision->stage_to), "percent_from", render_json_real(decision->percent_from), "percent_to",
+                                              render_json_real(decision->percent_to), "rule", render_json_text(decision->rule), "title",
                                               render_json_text(rollout_rule_title(decision->rule)), "reason", render_json_text(decision->reason), "who",
                                               render_json_text(decision->who), "evidence", render_json_text(decision->evidence)));
     }
@@ -159,8 +149,8 @@ static json_t *page_sources(const struct rollout_view *view)
     for (size_t i = 0; i < view->source_count; i++) {
         const struct rollout_view_source *source = &view->sources[i];
         json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", render_json_text(source->kind), "seen",
-                                              page_known(source->seen), "kept", page_known(source->kept), "dropped", page_known(source->dropped), "lost",
-                                              page_known(source->lost), "late", page_known(source->late), "last", page_known(source->last_ns), "problem",
+                                              render_json_count(source->seen), "kept", render_json_count(source->kept), "dropped", render_json_count(source->dropped), "lost",
+                                              render_json_count(source->lost), "late", render_json_count(source->late), "last", render_json_count(source->last_ns), "problem",
                                               render_json_text(source->problem)));
     }
     return list;
@@ -172,7 +162,7 @@ static json_t *page_examples(const struct rollout_view *view)
     for (size_t i = 0; i < view->example_count; i++) {
         const struct rollout_example *example = &view->examples[i];
         json_array_append_new(list, json_pack("{s:I, s:o, s:o, s:o, s:o}", "at", (json_int_t)example->at_ns, "request", render_json_text(example->request),
-                                              "distance", page_number(example->distance), "baseline", render_json_text(example->baseline), "candidate",
+                                              "distance", render_json_real(example->distance), "baseline", render_json_text(example->baseline), "candidate",
                                               render_json_text(example->candidate)));
     }
     return list;

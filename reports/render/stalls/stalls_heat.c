@@ -228,19 +228,15 @@ json_t *stalls_gpu_json(const struct stall_gpu *gpu)
 {
     if (!gpu->known)
         return NULL;
-    json_t *item = json_object();
-    json_object_set_new(item, "uuid", *gpu->uuid ? render_json_text(gpu->uuid) : json_null());
-    json_object_set_new(item, "name", *gpu->name ? render_json_text(gpu->name) : json_null());
-    json_object_set_new(item, "device", json_integer(gpu->device));
-    return item;
+    return render_json_set(json_object(),
+        "uuid", *gpu->uuid ? render_json_text(gpu->uuid) : json_null(),
+        "name", *gpu->name ? render_json_text(gpu->name) : json_null(), "device", json_integer(gpu->device), NULL);
 }
 
 static json_t *heat_json_rank(const struct stall_heat_row *row)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "rank", row->rank < 0 ? json_null() : json_integer(row->rank));
-    json_object_set_new(item, "pid", json_integer(row->pid));
-    json_object_set_new(item, "host", render_json_text(row->host));
+    json_t *item = render_json_set(json_object(),
+        "rank", render_json_count(row->rank), "pid", json_integer(row->pid), "host", render_json_text(row->host), NULL);
     if (row->gpu.known)
         json_object_set_new(item, "gpu", stalls_gpu_json(&row->gpu));
     return item;
@@ -254,23 +250,18 @@ json_t *stalls_heat_json(const struct stall_heat *heat)
     for (size_t i = 0; i < heat->row_count; i++) {
         const struct stall_heat_row *row = &heat->rows[i];
         json_t *rank = heat_json_rank(row), *shares = json_array();
-        json_object_set_new(rank, "of", json_integer((json_int_t)row->of));
-        json_object_set_new(rank, "which", row->of < 2 ? json_null() : json_string(row->worst ? "worst" : "median"));
+        render_json_set(rank,
+            "of", json_integer((json_int_t)row->of),
+            "which", row->of < 2 ? json_null() : json_string(row->worst ? "worst" : "median"), NULL);
         for (size_t k = 0; k < heat->blocks; k++)
             json_array_append_new(shares, json_real(row->shares[k]));
         json_array_append_new(ranks, rank);
         json_array_append_new(values, shares);
     }
-    json_object_set_new(worst, "block", json_integer((json_int_t)heat->worst_block));
-    json_object_set_new(worst, "share", json_real(heat_most(heat)));
-    json_object_set_new(item, "by", json_string(heat->by_work ? "work" : "waits"));
-    json_object_set_new(item, "begin_ns", json_integer(heat->begin_ns));
-    json_object_set_new(item, "end_ns", json_integer(heat->end_ns));
-    json_object_set_new(item, "blocks", json_integer((json_int_t)heat->blocks));
-    json_object_set_new(item, "ranks", ranks);
-    json_object_set_new(item, "values", values);
-    json_object_set_new(item, "worst", worst);
-    json_object_set_new(item, "compared", json_integer((json_int_t)heat->ranks));
-    json_object_set_new(item, "unknown", json_integer((json_int_t)heat->unknown));
-    return item;
+    render_json_set(worst, "block", json_integer((json_int_t)heat->worst_block), "share", json_real(heat_most(heat)), NULL);
+    return render_json_set(item,
+        "by", json_string(heat->by_work ? "work" : "waits"), "begin_ns", json_integer(heat->begin_ns),
+        "end_ns", json_integer(heat->end_ns), "blocks", json_integer((json_int_t)heat->blocks), "ranks", ranks, "values", values,
+        "worst", worst, "compared", json_integer((json_int_t)heat->ranks), "unknown", json_integer((json_int_t)heat->unknown),
+        NULL);
 }

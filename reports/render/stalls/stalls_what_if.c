@@ -67,26 +67,20 @@ char *stalls_what_if_head(const struct stall_what_if *what_if)
     return strbuf_take(&out);
 }
 
-static json_t *what_if_integer(double ns)
-{
-    return isfinite(ns) ? json_integer((json_int_t)llround(ns)) : json_null();
-}
-
 json_t *stalls_what_if_json(const struct stall_what_if *what_if)
 {
     if (!what_if->known && !what_if->why_not)
         return json_null();
     json_t *item = json_object();
     bool measured = what_if->measured_ns > 0;
-    json_object_set_new(item, "known", json_boolean(what_if->known));
-    json_object_set_new(item, "why_not", render_json_text(what_if->why_not));
-    json_object_set_new(item, "steps", what_if->by_steps && measured ? json_integer(what_if->steps) : json_null());
-    json_object_set_new(item, "measured_ns", what_if_integer(measured ? what_if->measured_ns : NAN));
-    json_object_set_new(item, "replayed_ns", what_if_integer(measured ? what_if->replayed_ns : NAN));
-    json_object_set_new(item, "without_stragglers_ns", what_if_integer(stalls_what_if_ns(what_if, STALLS_QUESTION_STRAGGLERS)));
-    json_object_set_new(item, "even_ns", what_if_integer(stalls_what_if_ns(what_if, STALLS_QUESTION_EVEN)));
-    json_object_set_new(item, "instant_ns", what_if_integer(stalls_what_if_ns(what_if, STALLS_QUESTION_INSTANT)));
-    json_object_set_new(item, "balanced_ns", what_if_integer(stalls_what_if_ns(what_if, STALLS_QUESTION_BALANCED)));
-    json_object_set_new(item, "unsure_ns", what_if_integer(measured ? what_if->unsure_ns : NAN));
-    return item;
+    return render_json_set(item,
+        "known", json_boolean(what_if->known), "why_not", render_json_text(what_if->why_not),
+        "steps", what_if->by_steps && measured ? json_integer(what_if->steps) : json_null(),
+        "measured_ns", render_json_whole(measured ? what_if->measured_ns : NAN),
+        "replayed_ns", render_json_whole(measured ? what_if->replayed_ns : NAN),
+        "without_stragglers_ns", render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_STRAGGLERS)),
+        "even_ns", render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_EVEN)),
+        "instant_ns", render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_INSTANT)),
+        "balanced_ns", render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_BALANCED)),
+        "unsure_ns", render_json_whole(measured ? what_if->unsure_ns : NAN), NULL);
 }

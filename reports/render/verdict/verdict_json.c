@@ -10,21 +10,11 @@
 #include "reports/render/text/json_text.h"
 #include "reports/render/verdict/report.h"
 
-static json_t *verdict_real(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 // Times are integers of nanoseconds and sizes integers of bytes; rates and ratios are reals.
 static json_t *verdict_median(const struct report_cell *cell, double value)
 {
     bool whole = strcmp(cell->unit, "ns") == 0 || strcmp(cell->unit, "bytes") == 0;
-    return whole && isfinite(value) ? json_integer(llround(value)) : verdict_real(value);
-}
-
-static json_t *verdict_int(int64_t value)
-{
-    return value < 0 ? json_null() : json_integer(value);
+    return whole && isfinite(value) ? json_integer(llround(value)) : render_json_real(value);
 }
 
 static json_t *verdict_cells(const struct report *report)
@@ -32,32 +22,18 @@ static json_t *verdict_cells(const struct report *report)
     json_t *cells = json_array();
     for (int i = 0; i < report->cell_count; i++) {
         const struct report_cell *cell = &report->cells[i];
-        json_t *item = json_object();
-        json_object_set_new(item, "workload", render_json_text(cell->workload));
-        json_object_set_new(item, "metric", render_json_text(cell->metric));
-        json_object_set_new(item, "unit", render_json_text(cell->unit));
-        json_object_set_new(item, "direction",
-                            json_string(cell->higher_is_better ? "higher" : "lower"));
-        json_object_set_new(item, "median_a", verdict_median(cell, cell->median_a));
-        json_object_set_new(item, "median_b", verdict_median(cell, cell->median_b));
-        json_object_set_new(item, "ratio", verdict_real(cell->ratio));
-        json_object_set_new(item, "ci_lower", verdict_real(cell->ci_lower));
-        json_object_set_new(item, "ci_upper", verdict_real(cell->ci_upper));
-        json_object_set_new(item, "alpha", verdict_real(cell->alpha));
-        json_object_set_new(item, "pairs", verdict_int(cell->pairs));
-        json_object_set_new(item, "margin", verdict_real(cell->margin));
-        json_object_set_new(item, "verdict", json_string(report_verdict_word(cell->verdict)));
-        json_object_set_new(item, "mde", verdict_real(cell->mde));
-        json_object_set_new(item, "gating", json_boolean(cell->gating));
-        json_object_set_new(item, "improved", json_boolean(cell->improved));
-        json_object_set_new(item, "look", verdict_int(cell->look));
-        json_object_set_new(item, "pair_sd", verdict_real(cell->pair_sd));
-        json_object_set_new(item, "pairs_needed", verdict_int(cell->pairs_needed));
-        json_object_set_new(item, "confirmed",
-                            cell->confirmed < 0 ? json_null() : json_boolean(cell->confirmed));
-        json_object_set_new(item, "confirm_pairs", verdict_int(cell->confirm_pairs));
-        json_object_set_new(item, "reason", render_json_text(cell->reason));
-        json_array_append_new(cells, item);
+        json_array_append_new(cells, render_json_set(json_object(),
+            "workload", render_json_text(cell->workload), "metric", render_json_text(cell->metric),
+            "unit", render_json_text(cell->unit), "direction", json_string(cell->higher_is_better ? "higher" : "lower"),
+            "median_a", verdict_median(cell, cell->median_a), "median_b", verdict_median(cell, cell->median_b),
+            "ratio", render_json_real(cell->ratio), "ci_lower", render_json_real(cell->ci_lower),
+            "ci_upper", render_json_real(cell->ci_upper), "alpha", render_json_real(cell->alpha),
+            "pairs", render_json_count(cell->pairs), "margin", render_json_real(cell->margin),
+            "verdict", json_string(report_verdict_word(cell->verdict)), "mde", render_json_real(cell->mde),
+            "gating", json_boolean(cell->gating), "improved", json_boolean(cell->improved), "look", render_json_count(cell->look),
+            "pair_sd", render_json_real(cell->pair_sd), "pairs_needed", render_json_count(cell->pairs_needed),
+            "confirmed", cell->confirmed < 0 ? json_null() : json_boolean(cell->confirmed),
+            "confirm_pairs", render_json_count(cell->confirm_pairs), "reason", render_json_text(cell->reason), NULL));
     }
     return cells;
 }
@@ -67,15 +43,11 @@ static json_t *verdict_parity(const struct report *report)
     json_t *checks = json_array();
     for (int i = 0; i < report->parity_count; i++) {
         const struct report_parity *parity = &report->parity[i];
-        json_t *item = json_object();
-        json_object_set_new(item, "workload", render_json_text(parity->workload));
-        json_object_set_new(item, "tensor", render_json_text(parity->tensor));
-        json_object_set_new(item, "rule", render_json_text(parity->rule));
-        json_object_set_new(item, "error_a", verdict_real(parity->error_a));
-        json_object_set_new(item, "error_b", verdict_real(parity->error_b));
-        json_object_set_new(item, "verdict", json_string(report_verdict_word(parity->verdict)));
-        json_object_set_new(item, "reason", render_json_text(parity->reason));
-        json_array_append_new(checks, item);
+        json_array_append_new(checks, render_json_set(json_object(),
+            "workload", render_json_text(parity->workload), "tensor", render_json_text(parity->tensor),
+            "rule", render_json_text(parity->rule), "error_a", render_json_real(parity->error_a),
+            "error_b", render_json_real(parity->error_b), "verdict", json_string(report_verdict_word(parity->verdict)),
+            "reason", render_json_text(parity->reason), NULL));
     }
     return checks;
 }
@@ -88,15 +60,10 @@ static json_t *verdict_findings(const struct report *report)
     json_t *findings = json_array();
     for (int i = 0; i < report->finding_count; i++) {
         const struct report_finding *finding = &report->findings[i];
-        json_t *item = json_object();
-        json_object_set_new(item, "workload", render_json_text(finding->workload));
-        json_object_set_new(item, "kind", render_json_text(finding->kind));
-        json_object_set_new(item, "side",
-                            finding->side < 0 ? json_null()
-                                              : json_string(report_side_word(finding->side)));
-        json_object_set_new(item, "effect", json_string(effects[finding->effect]));
-        json_object_set_new(item, "text", render_json_text(finding->text));
-        json_array_append_new(findings, item);
+        json_array_append_new(findings, render_json_set(json_object(),
+            "workload", render_json_text(finding->workload), "kind", render_json_text(finding->kind),
+            "side", finding->side < 0 ? json_null() : json_string(report_side_word(finding->side)),
+            "effect", json_string(effects[finding->effect]), "text", render_json_text(finding->text), NULL));
     }
     return findings;
 }
@@ -108,39 +75,25 @@ static json_t *verdict_trust(const struct report *report)
         const struct report_ledger *ledger = &report->ledger[i];
         if (!ledger->breach)
             continue;
-        json_t *item = json_object();
-        json_object_set_new(item, "producer", render_json_text(ledger->producer));
-        json_object_set_new(item, "kind", render_json_text(ledger->kind));
-        json_object_set_new(item, "count", json_integer(ledger->dropped));
-        json_object_set_new(item, "detail", render_json_text(ledger->detail));
-        json_array_append_new(breaches, item);
+        json_array_append_new(breaches, render_json_set(json_object(),
+            "producer", render_json_text(ledger->producer), "kind", render_json_text(ledger->kind),
+            "count", json_integer(ledger->dropped), "detail", render_json_text(ledger->detail), NULL));
     }
-    json_t *trust = json_object();
-    json_object_set_new(trust, "ok", json_boolean(report->trust_ok));
-    json_object_set_new(trust, "breaches", breaches);
-    return trust;
+    return render_json_set(json_object(), "ok", json_boolean(report->trust_ok), "breaches", breaches, NULL);
 }
 
 static json_t *verdict_certificate(const struct report_certificate *certificate)
 {
-    json_t *item = json_object();
-    json_object_set_new(item, "scope", render_json_text(certificate->scope));
-    json_object_set_new(item, "kind", render_json_text(certificate->kind));
-    json_object_set_new(item, "interleave", render_json_text(certificate->interleave));
-    json_object_set_new(item, "metric", render_json_text(certificate->metric));
-    json_object_set_new(item, "margin", verdict_real(certificate->margin));
-    json_object_set_new(item, "objection", render_json_text(certificate->objection));
-    json_object_set_new(item, "aa_launches", json_integer(2 * certificate->aa_pairs));
-    json_object_set_new(item, "mde", verdict_real(certificate->mde));
-    json_object_set_new(item, "pair_sd", verdict_real(certificate->pair_sd));
-    json_object_set_new(item, "held", verdict_real(certificate->held));
-    json_object_set_new(item, "held_pairs", json_integer(certificate->held_pairs));
-    json_object_set_new(item, "held_lower", verdict_real(expm1(certificate->held_lower)));
-    json_object_set_new(item, "held_upper", verdict_real(expm1(certificate->held_upper)));
-    json_object_set_new(item, "gates", json_integer(certificate->gates));
-    json_object_set_new(item, "false_fails", json_integer(certificate->false_fails));
-    json_object_set_new(item, "false_fail_upper_bound", verdict_real(certificate->upper_bound));
-    return item;
+    return render_json_set(json_object(),
+        "scope", render_json_text(certificate->scope), "kind", render_json_text(certificate->kind),
+        "interleave", render_json_text(certificate->interleave), "metric", render_json_text(certificate->metric),
+        "margin", render_json_real(certificate->margin), "objection", render_json_text(certificate->objection),
+        "aa_launches", json_integer(2 * certificate->aa_pairs), "mde", render_json_real(certificate->mde),
+        "pair_sd", render_json_real(certificate->pair_sd), "held", render_json_real(certificate->held),
+        "held_pairs", json_integer(certificate->held_pairs), "held_lower", render_json_real(expm1(certificate->held_lower)),
+        "held_upper", render_json_real(expm1(certificate->held_upper)), "gates", json_integer(certificate->gates),
+        "false_fails", json_integer(certificate->false_fails),
+        "false_fail_upper_bound", render_json_real(certificate->upper_bound), NULL);
 }
 
 // Of several certificates the weakest counts: fewest launches, highest bound.
@@ -158,13 +111,10 @@ static json_t *verdict_calibration(const struct report *report)
             launches = 2 * certificate->aa_pairs;
         bound = fmax(bound, certificate->upper_bound);
     }
-    json_t *calibration = json_object();
-    json_object_set_new(calibration, "aa_launches", verdict_int(launches));
-    json_object_set_new(calibration, "false_fail_upper_bound", verdict_real(bound));
-    json_object_set_new(calibration, "calibrated", json_boolean(report->calibrated));
-    json_object_set_new(calibration, "note", render_json_text(report->calibration_note));
-    json_object_set_new(calibration, "certificates", certificates);
-    return calibration;
+    return render_json_set(json_object(),
+        "aa_launches", render_json_count(launches), "false_fail_upper_bound", render_json_real(bound),
+        "calibrated", json_boolean(report->calibrated), "note", render_json_text(report->calibration_note),
+        "certificates", certificates, NULL);
 }
 
 json_t *render_verdict_json(struct store *store, struct error *err)
@@ -172,23 +122,14 @@ json_t *render_verdict_json(struct store *store, struct error *err)
     struct report *report = NULL;
     if (report_load(store, &report, err))
         return NULL;
-    json_t *sides = json_object();
-    json_object_set_new(sides, "baseline", render_json_text(report->side_names[0]));
-    json_object_set_new(sides, "candidate", render_json_text(report->side_names[1]));
-    json_t *document = json_object();
-    json_object_set_new(document, "schema", json_string("upgate.verdict/1"));
-    json_object_set_new(document, "verdict", json_string(report_verdict_word(report->verdict)));
-    json_object_set_new(document, "reason", render_json_text(report->reason));
-    json_object_set_new(document, "run", render_json_text(report->uuid));
-    json_object_set_new(document, "kind", render_json_text(report->kind));
-    json_object_set_new(document, "state", render_json_text(report->state));
-    json_object_set_new(document, "sides", sides);
-    json_object_set_new(document, "margin_note", render_json_text(report->margin_note));
-    json_object_set_new(document, "cells", verdict_cells(report));
-    json_object_set_new(document, "parity", verdict_parity(report));
-    json_object_set_new(document, "findings", verdict_findings(report));
-    json_object_set_new(document, "trust", verdict_trust(report));
-    json_object_set_new(document, "calibration", verdict_calibration(report));
+    json_t *sides = render_json_set(json_object(),
+        "baseline", render_json_text(report->side_names[0]), "candidate", render_json_text(report->side_names[1]), NULL);
+    json_t *document = render_json_set(json_object(),
+        "schema", json_string("upgate.verdict/1"), "verdict", json_string(report_verdict_word(report->verdict)),
+        "reason", render_json_text(report->reason), "run", render_json_text(report->uuid), "kind", render_json_text(report->kind),
+        "state", render_json_text(report->state), "sides", sides, "margin_note", render_json_text(report->margin_note),
+        "cells", verdict_cells(report), "parity", verdict_parity(report), "findings", verdict_findings(report),
+        "trust", verdict_trust(report), "calibration", verdict_calibration(report), NULL);
     report_free(report);
     return document;
 }

@@ -293,12 +293,9 @@ static json_t *flame_json(const struct flame *flame, int off, size_t nodes_max)
     const struct html_tree *tree = flame->trees[off];
     if (html_tree_total(tree, 0) <= 0 && html_tree_total(tree, 1) <= 0)
         return NULL;
-    json_t *item = json_object();
-    json_object_set_new(item, "id", json_string(off ? "off_cpu" : "cpu"));
-    json_object_set_new(
-        item, "title",
-        json_string(off ? "Off the CPU: waits that held up the work" : "On the CPU"));
-    json_object_set_new(item, "unit", json_string("ns"));
+    json_t *item = render_json_set(json_object(),
+        "id", json_string(off ? "off_cpu" : "cpu"),
+        "title", json_string(off ? "Off the CPU: waits that held up the work" : "On the CPU"), "unit", json_string("ns"), NULL);
     double narrow = flame_narrow;
     html_tree_write(tree, flame->names, flame->steps, flame->sides, narrow, item);
     for (; json_array_size(json_object_get(item, "parent")) > nodes_max && narrow < 0.1;

@@ -160,15 +160,12 @@ void html_tree_write(const struct html_tree *tree, struct html_names *names, con
         if (i == 0 || writer.place[i])
             tree_put_children(&writer, i);
     double total = writer.total[0] + writer.total[1];
-    json_object_set_new(flame, "names", writer.names);
-    json_object_set_new(flame, "parent", writer.parent);
-    json_object_set_new(flame, "name", writer.name);
-    json_object_set_new(flame, "kind", writer.kind);
+    render_json_set(flame, "names", writer.names, "parent", writer.parent, "name", writer.name, "kind", writer.kind, NULL);
     for (int side = 0; side < 2; side++) {
         json_object_set(flame, side ? "b" : "a", sides[side] ? writer.values[side] : json_null());
         json_decref(writer.values[side]);
     }
-    json_object_set_new(flame, "left_out", html_real(total > 0 ? writer.left_out / total : 0));
+    json_object_set_new(flame, "left_out", render_json_real(total > 0 ? writer.left_out / total : 0));
     json_decref(writer.names_all);
     free(writer.name_place);
     free(writer.place);

@@ -128,11 +128,9 @@ static json_t *lane_json(const struct lane *lane)
         noted |= event->note != LANES_NO_NOTE;
         before = event->start;
     }
-    json_object_set_new(item, "kind", json_string(lane_words[lane->kind]));
-    json_object_set_new(item, "title", html_text(lane->title, HTML_NAME_BYTES_MAX));
-    json_object_set_new(item, "start", start);
-    json_object_set_new(item, "dur", dur);
-    json_object_set_new(item, "name", name);
+    render_json_set(item,
+        "kind", json_string(lane_words[lane->kind]), "title", html_text(lane->title, HTML_NAME_BYTES_MAX), "start", start,
+        "dur", dur, "name", name, NULL);
     if (deep)
         json_object_set(item, "depth", depth);
     if (noted)
@@ -153,10 +151,7 @@ static json_t *lanes_side_json(const struct lanes_side *side)
         for (size_t i = 0; i < side->lane_count; i++)
             if ((int)side->lanes[i].kind == kind && side->lanes[i].count)
                 json_array_append_new(list, lane_json(&side->lanes[i]));
-    json_object_set_new(item, "span_ns", json_integer(side->end - side->begin));
-    json_object_set_new(item, "mark_ns", marks);
-    json_object_set_new(item, "lanes", list);
-    return item;
+    return render_json_set(item, "span_ns", json_integer(side->end - side->begin), "mark_ns", marks, "lanes", list, NULL);
 }
 
 void html_lanes_write(struct html_lanes *lanes, json_t *timeline)
@@ -166,13 +161,9 @@ void html_lanes_write(struct html_lanes *lanes, json_t *timeline)
         json_array_append_new(classes, json_integer(lanes->name_class[i]));
         json_array_append_new(contributions, json_integer(lanes->name_contribution[i]));
     }
-    json_object_set_new(timeline, "names", html_names_json(lanes->names));
-    json_object_set_new(timeline, "classes", html_names_json(lanes->classes));
-    json_object_set_new(timeline, "name_class", classes);
-    json_object_set_new(timeline, "name_contribution", contributions);
-    json_object_set_new(timeline, "notes", html_names_json(lanes->notes));
-    json_object_set_new(
-        timeline, "sides",
-        html_two(lanes_side_json(&lanes->sides[0]), lanes_side_json(&lanes->sides[1])));
-    json_object_set_new(timeline, "left_out", json_integer((json_int_t)lanes->left_out));
+    render_json_set(timeline,
+        "names", html_names_json(lanes->names), "classes", html_names_json(lanes->classes), "name_class", classes,
+        "name_contribution", contributions, "notes", html_names_json(lanes->notes),
+        "sides", render_json_pair(lanes_side_json(&lanes->sides[0]), lanes_side_json(&lanes->sides[1])),
+        "left_out", json_integer((json_int_t)lanes->left_out), NULL);
 }

@@ -175,7 +175,7 @@ static json_t *timeline_aligned(const struct timeline *timeline)
                 continue;
             if (a->at > last[0] &&
                 b->at > last[1]) // steps that were run in another order are no guide
-                json_array_append_new(list, html_two(json_integer(a->at), json_integer(b->at)));
+                json_array_append_new(list, render_json_pair(json_integer(a->at), json_integer(b->at)));
             last[0] = a->at > last[0] ? a->at : last[0];
             last[1] = b->at > last[1] ? b->at : last[1];
             break;
