@@ -7,12 +7,12 @@
 
 #include "common/strings.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/text/numbers.h"
 
 // "704 -> 631 us", "704 us -> 1.2 ms"; a side that has none is "nothing".
 static char *collectives_times(double a, double b)
 {
-    return diff_text_join(a > 0 ? diff_text_time(a) : xstrdup("nothing"), " -> ",
-                          b > 0 ? diff_text_time(b) : xstrdup("nothing"));
+    return diff_text_join(a > 0 ? numbers_ns(a, NUMBERS_BUFFER) : "nothing", " -> ", b > 0 ? numbers_ns(b, NUMBERS_BUFFER) : "nothing");
 }
 
 // "704 -> 631 us of it exposed"

@@ -8,6 +8,7 @@
 
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/text/markdown_text.h"
+#include "reports/render/text/numbers.h"
 
 enum { DIFF_MARKDOWN_ROWS = 15, DIFF_MARKDOWN_BYTES = 200000 };
 
@@ -24,11 +25,11 @@ static void diff_markdown_row(struct strbuf *out, const struct diff_contribution
     strbuf_add(out, " | ");
     markdown_text(out, contribution->where ? contribution->where : "");
     strbuf_add(out, " | **");
-    diff_markdown_text(out, diff_text_delta(contribution->delta_ns));
+    markdown_text(out, diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER));
     strbuf_add(out, "** | ");
     diff_markdown_text(out, diff_text_interval(contribution));
     strbuf_add(out, " | ");
-    diff_markdown_text(out, diff_text_share(contribution->share));
+    markdown_text(out, diff_text_share(contribution->share, NUMBERS_BUFFER));
     strbuf_add(out, " |\n");
 }
 

@@ -8,24 +8,26 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/text/numbers.h"
 
-enum { MEMORY_TEXT_MAX = 3, MEMORY_NUMBER = 64 };
+enum { MEMORY_TEXT_MAX = 3 };
 
 // Of the peaks' difference; less than that is not worth a sentence.
 static const double memory_freed_min = 0.1;
 // Of what a piece of code touched; then it is told when.
 static const double touch_start_min = 0.9;
 
-char *diff_text_bytes(double bytes)
+static char *memory_bytes(double bytes, char *buf)
 {
-    char number[MEMORY_NUMBER];
-    return xstrdup(unit_format_bytes(number, sizeof number, bytes));
+    return unit_format_bytes(buf, NUMBERS_SIZE, bytes);
 }
 
-char *diff_text_bytes_delta(double bytes)
+static char *memory_delta(double bytes, char *buf)
 {
-    char number[MEMORY_NUMBER];
-    return xasprintf("%s%s", bytes > 0 ? "+" : bytes < 0 ? "-" : "", unit_format_bytes(number, sizeof number, fabs(bytes)));
+    bool sign = bytes > 0 || bytes < 0;
+    *buf = bytes > 0 ? '+' : '-';
+    unit_format_bytes(buf + sign, NUMBERS_SIZE - 1, fabs(bytes));
+    return buf;
 }
 
 const char *diff_text_memory_name(const struct diff_memory_part *part)
@@ -51,9 +53,7 @@ static void memory_list(struct strbuf *text, const struct diff_memory *memory, b
             continue;
         if (count++ >= MEMORY_TEXT_MAX)
             continue;
-        char *bytes = diff_text_bytes_delta(delta);
-        strbuf_add(text, "%s%s %s", count > 1 ? ", " : "", diff_text_memory_name(part), bytes);
-        free(bytes);
+        strbuf_add(text, "%s%s %s", count > 1 ? ", " : "", diff_text_memory_name(part), memory_delta(delta, NUMBERS_BUFFER));
     }
     if (count > MEMORY_TEXT_MAX)
         strbuf_add(text, ", and %zu more", count - MEMORY_TEXT_MAX);
@@ -64,18 +64,15 @@ char *diff_text_memory(const struct diff_workload *workload, const struct diff_m
     if (!memory->part_count)
         return NULL;
     double change = memory->peak_b_bytes - memory->peak_a_bytes;
-    char *a = diff_text_bytes(memory->peak_a_bytes), *b = diff_text_bytes(memory->peak_b_bytes), *delta = diff_text_bytes_delta(change);
     struct strbuf text = {0};
-    strbuf_add(&text, "%s: peak %smemory %s -> %s (%+.1f %%, %s): ", workload->name, memory->gpu ? "GPU " : "", a, b,
-               100 * change / memory->peak_a_bytes, delta);
+    strbuf_add(&text, "%s: peak %smemory %s -> %s (%+.1f %%, %s): ", workload->name, memory->gpu ? "GPU " : "",
+               memory_bytes(memory->peak_a_bytes, NUMBERS_BUFFER), memory_bytes(memory->peak_b_bytes, NUMBERS_BUFFER),
+               100 * change / memory->peak_a_bytes, memory_delta(change, NUMBERS_BUFFER));
     bool first = change > 0, of_first = first ? memory->more_bytes > 0 : memory->less_bytes < 0;
     if (of_first)
         memory_list(&text, memory, first);
     else
         strbuf_add(&text, "no single %s memory that the traced launches held", memory->gpu ? "kind of" : "file and no kind of");
-    free(delta);
-    free(b);
-    free(a);
     return strbuf_take(&text);
 }
 
@@ -83,32 +80,25 @@ char *diff_text_memory(const struct diff_workload *workload, const struct diff_m
 static void memory_held(struct strbuf *text, const struct diff_memory *memory)
 {
     for (int side = 0; side < 2; side++) {
-        char *held = diff_text_bytes(memory->held[side]), *peak = diff_text_bytes(memory->peak[side]);
         bool told = isfinite(memory->peak[side]); // not of launches that were too short to be watched
-        strbuf_add(text, "%s%s%s%s (%s)", side ? ", " : "Where they were stopped last, the traced launches held ", held,
-                   told ? " of a peak of " : "", told ? peak : "", side ? "b" : "a");
-        free(held);
-        free(peak);
+        strbuf_add(text, "%s%s%s%s (%s)", side ? ", " : "Where they were stopped last, the traced launches held ",
+                   memory_bytes(memory->held[side], NUMBERS_BUFFER), told ? " of a peak of " : "",
+                   told ? memory_bytes(memory->peak[side], NUMBERS_BUFFER) : "", side ? "b" : "a");
     }
     strbuf_add(text, ".");
     double held = memory->held[1] - memory->held[0], peak = memory->peak_b_bytes - memory->peak_a_bytes;
     if (held / peak > 1 - memory_freed_min)
         return;
-    char *freed = diff_text_bytes_delta(peak - held);
-    strbuf_add(text, " %s of the difference is of memory that was freed by then: it is in no part.", freed);
-    free(freed);
+    strbuf_add(text, " %s of the difference is of memory that was freed by then: it is in no part.", memory_delta(peak - held, NUMBERS_BUFFER));
 }
 
 // "The traced launches held 4.2 GiB at most, of it 4 GiB reserved by the framework's allocator (a), 5.1 GiB, of it 5 GiB (b)."
 static void memory_held_gpu(struct strbuf *text, const struct diff_memory *memory)
 {
-    for (int side = 0; side < 2; side++) {
-        char *held = diff_text_bytes(memory->held[side]), *reserved = diff_text_bytes(memory->peak[side]);
-        strbuf_add(text, "%s%s%s, of it %s%s (%s)", side ? ", " : "The traced launches held ", held, side ? "" : " at most", reserved,
+    for (int side = 0; side < 2; side++)
+        strbuf_add(text, "%s%s%s, of it %s%s (%s)", side ? ", " : "The traced launches held ",
+                   memory_bytes(memory->held[side], NUMBERS_BUFFER), side ? "" : " at most", memory_bytes(memory->peak[side], NUMBERS_BUFFER),
                    side ? "" : " reserved by the framework's allocator", side ? "b" : "a");
-        free(reserved);
-        free(held);
-    }
     strbuf_add(text, ".");
 }
 
@@ -117,8 +107,8 @@ char *diff_text_memory_answer(const struct diff_memory *memory)
     bool first = memory->peak_b_bytes > memory->peak_a_bytes;
     double other = first ? memory->less_bytes : memory->more_bytes;
     double rest = memory->held[1] - memory->held[0] - memory->more_bytes - memory->less_bytes;
-    char *more = diff_text_bytes_delta(memory->more_bytes), *less = diff_text_bytes_delta(memory->less_bytes),
-         *all_else = diff_text_bytes_delta(rest);
+    const char *more = memory_delta(memory->more_bytes, NUMBERS_BUFFER), *less = memory_delta(memory->less_bytes, NUMBERS_BUFFER),
+               *all_else = memory_delta(rest, NUMBERS_BUFFER);
     struct strbuf text = {0};
     if (other != 0) {
         strbuf_add(&text, first ? "Less: " : "More: ");
@@ -130,25 +120,18 @@ char *diff_text_memory_answer(const struct diff_memory *memory)
     else if (memory->told_count)
         strbuf_add(&text, "Together %s, all else %s. ", first ? more : less, all_else);
     (memory->gpu ? memory_held_gpu : memory_held)(&text, memory);
-    free(all_else);
-    free(less);
-    free(more);
     return strbuf_take(&text);
 }
 
 char *diff_text_memory_part(const struct diff_memory_part *part)
 {
-    char *delta = diff_text_bytes_delta(part->b_bytes - part->a_bytes);
-    char *a = diff_text_bytes(part->a_bytes), *b = diff_text_bytes(part->b_bytes);
     struct strbuf text = {0};
-    strbuf_add(&text, "%s %s: %s -> %s", delta, diff_text_memory_name(part), a, b);
+    strbuf_add(&text, "%s %s: %s -> %s", memory_delta(part->b_bytes - part->a_bytes, NUMBERS_BUFFER), diff_text_memory_name(part),
+               memory_bytes(part->a_bytes, NUMBERS_BUFFER), memory_bytes(part->b_bytes, NUMBERS_BUFFER));
     if (part->name_a && part->name_b && strcmp(part->name_a, part->name_b) != 0)
         strbuf_add(&text, " (%s -> %s)", part->name_a, part->name_b);
     else if (!part->name_a != !part->name_b)
         strbuf_add(&text, " (%s only)", part->name_b ? "b" : "a");
-    free(b);
-    free(a);
-    free(delta);
     return strbuf_take(&text);
 }
 
@@ -177,14 +160,11 @@ static bool touch_at_start(const struct diff_touch *touch)
 
 char *diff_text_touch(const struct diff_memory *memory, const struct diff_touch *touch)
 {
-    char *delta = diff_text_bytes_delta(touch->b_bytes - touch->a_bytes), *name = diff_text_touch_name(touch);
-    char *a = diff_text_bytes(touch->a_bytes), *b = diff_text_bytes(touch->b_bytes);
-    char *text = xasprintf("%s %s in %s: %s -> %s%s", delta, memory->gpu ? "allocated" : "first touched", name, a, b,
-                           touch_at_start(touch) ? ", before the first step" : "");
-    free(b);
-    free(a);
+    char *name = diff_text_touch_name(touch);
+    char *text = xasprintf("%s %s in %s: %s -> %s%s", memory_delta(touch->b_bytes - touch->a_bytes, NUMBERS_BUFFER),
+                           memory->gpu ? "allocated" : "first touched", name, memory_bytes(touch->a_bytes, NUMBERS_BUFFER),
+                           memory_bytes(touch->b_bytes, NUMBERS_BUFFER), touch_at_start(touch) ? ", before the first step" : "");
     free(name);
-    free(delta);
     return text;
 }
 
@@ -192,10 +172,9 @@ static void touch_list(struct strbuf *text, const struct diff_memory *memory)
 {
     for (size_t i = 0; i < memory->touch_told_count && i < MEMORY_TEXT_MAX; i++) {
         const struct diff_touch *touch = &memory->touches[i];
-        char *delta = diff_text_bytes_delta(touch->b_bytes - touch->a_bytes), *name = diff_text_touch_name(touch);
-        strbuf_add(text, "%s%s in %s", i ? "; " : "", delta, name);
+        char *name = diff_text_touch_name(touch);
+        strbuf_add(text, "%s%s in %s", i ? "; " : "", memory_delta(touch->b_bytes - touch->a_bytes, NUMBERS_BUFFER), name);
         free(name);
-        free(delta);
     }
     if (memory->touch_told_count > MEMORY_TEXT_MAX)
         strbuf_add(text, "; and %zu more", memory->touch_told_count - MEMORY_TEXT_MAX);
@@ -206,11 +185,11 @@ char *diff_text_memory_touched(const struct diff_memory *memory)
     if (!memory->part_count || !memory->touch_count)
         return NULL;
     struct strbuf text = {0};
-    char *rest = diff_text_bytes_delta(memory->held[1] - memory->held[0] - memory->touch_more_bytes - memory->touch_less_bytes);
+    double rest = memory->held[1] - memory->held[0] - memory->touch_more_bytes - memory->touch_less_bytes;
     if (memory->touch_told_count) {
         strbuf_add(&text, "By the code that %s: ", memory->gpu ? "allocated it" : "touched it first");
         touch_list(&text, memory);
-        strbuf_add(&text, "; all else %s.", rest);
+        strbuf_add(&text, "; all else %s.", memory_delta(rest, NUMBERS_BUFFER));
     } else {
         strbuf_add(&text, "No single piece of code accounts for the difference.");
     }
@@ -218,7 +197,6 @@ char *diff_text_memory_touched(const struct diff_memory *memory)
         strbuf_add(&text, " %s: %.0f %% (a) and %.0f %% (b) of what was held lies at one.",
                    memory->gpu ? "Allocations are recorded" : "Page faults are sampled", 100 * memory->seen[0] / memory->held[0],
                    100 * memory->seen[1] / memory->held[1]);
-    free(rest);
     return strbuf_take(&text);
 }
 

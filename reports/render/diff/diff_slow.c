@@ -7,27 +7,24 @@
 
 #include "common/strings.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/text/numbers.h"
 
 enum { SLOW_TEXT_MAX = 3 };
 
 static const double slow_unseen_min = 0.05; // of the difference; less is not worth a sentence
 
-static char *slow_time(double ns)
-{
-    return fabs(ns) < 0.5 ? xstrdup("0") : diff_text_time(ns);
-}
-
 // "slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms)"
 static void slow_change(struct strbuf *text, const struct diff_workload *workload)
 {
     const struct diff_slow *slow = &workload->slow;
-    char *times = diff_text_join(slow_time(slow->a_ns), " -> ", slow_time(slow->b_ns)), *delta = diff_text_delta(slow->b_ns - slow->a_ns);
+    char *times = diff_text_join(fabs(slow->a_ns) < 0.5 ? "0" : numbers_ns(slow->a_ns, NUMBERS_BUFFER), " -> ",
+                                 fabs(slow->b_ns) < 0.5 ? "0" : numbers_ns(slow->b_ns, NUMBERS_BUFFER));
+    const char *delta = diff_text_delta(slow->b_ns - slow->a_ns, NUMBERS_BUFFER);
     if (slow->tail)
         strbuf_add(text, "the slowest %ss take %s more than a typical one (%s)", workload->unit, times, delta);
     else
         strbuf_add(text, "slow %ss take %s of the mean %s (%s)", workload->unit, times, workload->unit, delta);
     free(times);
-    free(delta);
 }
 
 char *diff_text_slow(const struct diff_workload *workload)
@@ -44,10 +41,9 @@ char *diff_text_slow(const struct diff_workload *workload)
     }
     slow_change(&text, workload);
     for (size_t i = 0; i < slow->part_count && i < SLOW_TEXT_MAX; i++) {
-        char *title = diff_text_title(&slow->parts[i].contribution), *delta = diff_text_delta(slow->parts[i].contribution.delta_ns);
-        strbuf_add(&text, "%s%s %s", i ? "; " : ": ", title, delta);
+        char *title = diff_text_title(&slow->parts[i].contribution);
+        strbuf_add(&text, "%s%s %s", i ? "; " : ": ", title, diff_text_delta(slow->parts[i].contribution.delta_ns, NUMBERS_BUFFER));
         free(title);
-        free(delta);
     }
     if (slow->part_count > SLOW_TEXT_MAX)
         strbuf_add(&text, "; and %zu more", slow->part_count - SLOW_TEXT_MAX);
@@ -75,25 +71,18 @@ char *diff_text_slow_answer(const struct diff_workload *workload)
     double total = slow->b_ns - slow->a_ns;
     if (slow->part_count && slow->overlaps)
         strbuf_add(&text, " In sum the traced launches of the sides overlap: told is what stands apart in each.");
-    else if (slow->part_count) {
-        char *share = diff_text_share(slow->told_ns / total);
-        strbuf_add(&text, " What is told is %s of it.", share);
-        free(share);
-    }
-    if (slow->where && !slow->overlaps && slow->unseen_ns / total > slow_unseen_min) {
-        char *share = diff_text_share(slow->unseen_ns / total);
-        strbuf_add(&text, " In %s of it nothing was seen to run.", share);
-        free(share);
-    }
+    else if (slow->part_count)
+        strbuf_add(&text, " What is told is %s of it.", diff_text_share(slow->told_ns / total, NUMBERS_BUFFER));
+    if (slow->where && !slow->overlaps && slow->unseen_ns / total > slow_unseen_min)
+        strbuf_add(&text, " In %s of it nothing was seen to run.", diff_text_share(slow->unseen_ns / total, NUMBERS_BUFFER));
     return strbuf_take(&text);
 }
 
 char *diff_text_slow_part(const struct diff_launch_part *part)
 {
-    char *told = diff_text_launch_part(part, true), *share = diff_text_share(part->contribution.share);
-    char *text = xasprintf("%s, %s of it", told, share);
+    char *told = diff_text_launch_part(part, true);
+    char *text = xasprintf("%s, %s of it", told, diff_text_share(part->contribution.share, NUMBERS_BUFFER));
     free(told);
-    free(share);
     return text;
 }
 

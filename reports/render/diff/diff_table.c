@@ -9,6 +9,7 @@
 
 #include "common/units.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/text/numbers.h"
 #include "reports/render/text/table.h"
 
 enum {
@@ -61,12 +62,6 @@ static void diff_paragraph(struct table *table, char *text)
     free(text);
 }
 
-static void diff_cell(struct table *table, char *text, int columns, bool right)
-{
-    screen_pad(&table->out, text, columns, right);
-    free(text);
-}
-
 static void diff_parts(struct table *table, const struct diff_workload *workload)
 {
     struct strbuf head = {0};
@@ -85,9 +80,9 @@ static void diff_parts(struct table *table, const struct diff_workload *workload
         if (part->a_ns < 1e-4 * workload->step_a_ns && part->b_ns < 1e-4 * workload->step_a_ns)
             continue;
         screen_pad(&table->out, cost_class_title((enum cost_class) class), DIFF_PARTS_WIDTH, false);
-        diff_cell(table, diff_text_time(part->a_ns), DIFF_NUMBER_WIDTH, true);
-        diff_cell(table, diff_text_time(part->b_ns), DIFF_NUMBER_WIDTH, true);
-        diff_cell(table, diff_text_delta(part->b_ns - part->a_ns), DIFF_NUMBER_WIDTH, true);
+        screen_pad(&table->out, numbers_ns(part->a_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
+        screen_pad(&table->out, numbers_ns(part->b_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
+        screen_pad(&table->out, diff_text_delta(part->b_ns - part->a_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
         strbuf_add(&table->out, "\n");
     }
 }
@@ -102,8 +97,8 @@ static void diff_line(struct table *table, const char *label, char *text)
 static char *diff_change(const struct diff_workload *workload,
                          const struct diff_contribution *contribution)
 {
-    char *interval = diff_text_interval(contribution),
-         *share = diff_text_share(contribution->share);
+    char *interval = diff_text_interval(contribution);
+    const char *share = diff_text_share(contribution->share, NUMBERS_BUFFER);
     struct strbuf text = {0};
     if (strcmp(interval, "-") != 0)
         strbuf_add(&text, "99 %% interval %s", interval);
@@ -112,7 +107,6 @@ static char *diff_change(const struct diff_workload *workload,
     if (strcmp(share, "-") != 0)
         strbuf_add(&text, "; %s of a %s", share, workload->unit);
     free(interval);
-    free(share);
     return strbuf_take(&text);
 }
 
@@ -120,10 +114,9 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
                               const struct diff_contribution *contribution)
 {
     char *title = diff_text_title(contribution), *clean = screen_clean(title, table->utf8);
-    char *delta = diff_text_delta(contribution->delta_ns),
-         *number = xasprintf("%d. ", contribution->rank);
+    char *number = xasprintf("%d. ", contribution->rank);
     struct strbuf head = {0};
-    screen_pad(&head, delta, DIFF_NUMBER_WIDTH - 1, true);
+    screen_pad(&head, diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH - 1, true);
     strbuf_add(&table->out, "\n%s", number);
     screen_style(&table->out,
                  contribution->named ? diff_style(contribution->delta_ns) : SCREEN_STYLE_DIM,
@@ -137,7 +130,6 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
     strbuf_free(&head);
     free(fit);
     free(number);
-    free(delta);
     free(clean);
     free(title);
     diff_line(table, "  change", diff_change(workload, contribution));
@@ -184,18 +176,15 @@ static void diff_contributions(struct table *table, const struct diff_view *view
     for (size_t i = shown; i < workload->contribution_count; i++)
         rest += workload->contributions[i].delta_ns;
     size_t more = workload->contribution_count - shown;
-    char *sum = diff_text_delta(rest), *residual = diff_text_delta(workload->residual_ns);
     strbuf_add(&table->out, "\n");
     if (more)
         diff_line(table, "the rest",
-                  xasprintf("%zu more, together %s%s", more, sum,
+                  xasprintf("%zu more, together %s%s", more, diff_text_delta(rest, NUMBERS_BUFFER),
                             view->all || !view->path ? "" : "; --all lists them"));
     diff_line(table, "residual",
               fabs(workload->residual_ns) < 0.5
                   ? xstrdup("nothing: all of them sum to the difference")
-                  : xasprintf("%s are in none of them", residual));
-    free(sum);
-    free(residual);
+                  : xasprintf("%s are in none of them", diff_text_delta(workload->residual_ns, NUMBERS_BUFFER)));
 }
 
 static void diff_collectives(struct table *table, const struct diff_view *view,
@@ -214,20 +203,16 @@ static void diff_stragglers(struct table *table, const struct diff_view *view,
         const struct diff_straggler *straggler = &workload->stragglers[i];
         if (!view->all && !straggler->told)
             continue; // some rank always comes last
-        char *late = diff_text_time(straggler->late_ns), *wait = diff_text_time(straggler->wait_ns),
-             *exposed = diff_text_time(straggler->exposed_ns);
         bool hidden = straggler->exposed_ns < straggler->wait_ns;
         diff_line(table, shown++ ? "" : "straggler",
                   xasprintf("%s: rank %d came last to %lld of %lld collectives, by %s; the others "
                             "wait %s a %s%s%s%s%s",
                             straggler->side ? "b" : "a", straggler->rank,
                             (long long)straggler->last_count, (long long)straggler->collectives,
-                            late, wait, workload->unit, hidden ? ", of which nothing hides " : "",
-                            hidden ? exposed : "", straggler->why ? "; meanwhile " : "",
+                            numbers_ns(straggler->late_ns, NUMBERS_BUFFER), numbers_ns(straggler->wait_ns, NUMBERS_BUFFER),
+                            workload->unit, hidden ? ", of which nothing hides " : "",
+                            hidden ? numbers_ns(straggler->exposed_ns, NUMBERS_BUFFER) : "", straggler->why ? "; meanwhile " : "",
                             straggler->why ? straggler->why : ""));
-        free(late);
-        free(wait);
-        free(exposed);
     }
 }
 
@@ -260,14 +245,12 @@ static void diff_brief(struct table *table, const struct diff_workload *workload
         const struct diff_contribution *contribution = &workload->contributions[i];
         if (!contribution->named)
             continue;
-        char *title = diff_text_title(contribution),
-             *delta = diff_text_delta(contribution->delta_ns);
+        char *title = diff_text_title(contribution);
         bool place = contribution->where && *contribution->where;
         diff_line(table, shown++ ? "" : "  because",
-                  xasprintf("%s %s%s%s", delta, title, place ? ", in " : "",
+                  xasprintf("%s %s%s%s", diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER), title, place ? ", in " : "",
                             place ? contribution->where : ""));
         free(title);
-        free(delta);
     }
     if (shown == 0)
         diff_line(table, "  because", diff_text_answer(workload));

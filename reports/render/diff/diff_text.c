@@ -8,48 +8,40 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/text/numbers.h"
 
-enum { DIFF_TEXT_NUMBER = 64, DIFF_TEXT_ANSWER_MAX = 3 };
+enum { DIFF_TEXT_ANSWER_MAX = 3 };
 
-char *diff_text_time(double ns)
+char *diff_text_delta(double ns, char *buf)
 {
-    char number[DIFF_TEXT_NUMBER];
-    return isfinite(ns) ? xstrdup(unit_format_ns(number, sizeof number, ns)) : xstrdup("-");
-}
-
-char *diff_text_delta(double ns)
-{
-    char number[DIFF_TEXT_NUMBER];
     if (!isfinite(ns))
-        return xstrdup("-");
+        return strcpy(buf, "-");
     if (fabs(ns) < 0.5)
-        return xstrdup("0");
-    return xasprintf("%s%s", ns >= 0 ? "+" : "-", unit_format_ns(number, sizeof number, fabs(ns)));
+        return strcpy(buf, "0");
+    *buf = ns >= 0 ? '+' : '-';
+    unit_format_ns(buf + 1, NUMBERS_SIZE - 1, fabs(ns));
+    return buf;
 }
 
-char *diff_text_join(char *from, const char *word, char *to)
+char *diff_text_join(const char *from, const char *word, const char *to)
 {
-    char *blank = strrchr(from, ' '), *unit = strrchr(to, ' ');
-    if (blank && unit && strcmp(blank, unit) == 0)
-        *blank = 0;
-    char *text = xasprintf("%s%s%s", from, word, to);
-    free(from);
-    free(to);
-    return text;
+    const char *blank = strrchr(from, ' '), *unit = strrchr(to, ' ');
+    bool shared = blank && unit && strcmp(blank, unit) == 0;
+    return xasprintf("%.*s%s%s", (int)(shared ? (size_t)(blank - from) : strlen(from)), from, word, to);
 }
 
 char *diff_text_interval(const struct diff_contribution *contribution)
 {
     if (!isfinite(contribution->ci_lo_ns) || !isfinite(contribution->ci_hi_ns))
         return xstrdup("-");
-    return diff_text_join(diff_text_delta(contribution->ci_lo_ns), " to ",
-                          diff_text_delta(contribution->ci_hi_ns));
+    return diff_text_join(diff_text_delta(contribution->ci_lo_ns, NUMBERS_BUFFER), " to ",
+                          diff_text_delta(contribution->ci_hi_ns, NUMBERS_BUFFER));
 }
 
-char *diff_text_share(double share)
+char *diff_text_share(double share, char *buf)
 {
-    return isfinite(share) ? xasprintf("%.*f %%", fabs(share) < 0.095 ? 1 : 0, 100 * share)
-                           : xstrdup("-");
+    snprintf(buf, NUMBERS_SIZE, isfinite(share) ? "%.*f %%" : "-", fabs(share) < 0.095 ? 1 : 0, 100 * share);
+    return buf;
 }
 
 char *diff_text_title(const struct diff_contribution *contribution)
@@ -66,16 +58,13 @@ char *diff_text_headline(const struct diff_workload *workload)
     if (!isfinite(workload->delta_ns) || !(workload->step_a_ns > 0))
         return xasprintf("%s: the %s time was not measured on both sides", workload->name,
                          workload->unit);
-    char *a = diff_text_time(workload->step_a_ns), *b = diff_text_time(workload->step_b_ns);
     struct strbuf text = {0};
-    strbuf_add(&text, "%s: %s %s -> %s (%+.1f %%", workload->name, workload->unit, a, b,
-               100 * workload->delta_ns / workload->step_a_ns);
+    strbuf_add(&text, "%s: %s %s -> %s (%+.1f %%", workload->name, workload->unit, numbers_ns(workload->step_a_ns, NUMBERS_BUFFER),
+               numbers_ns(workload->step_b_ns, NUMBERS_BUFFER), 100 * workload->delta_ns / workload->step_a_ns);
     if (isfinite(workload->delta_lo_ns) && isfinite(workload->delta_hi_ns))
         strbuf_add(&text, ", %+.1f to %+.1f %%", 100 * workload->delta_lo_ns / workload->step_a_ns,
                    100 * workload->delta_hi_ns / workload->step_a_ns);
     strbuf_add(&text, ")");
-    free(a);
-    free(b);
     return strbuf_take(&text);
 }
 
@@ -83,12 +72,8 @@ char *diff_text_first(const struct diff_workload *workload)
 {
     if (!isfinite(workload->cold_a_ns) || !isfinite(workload->cold_b_ns))
         return NULL;
-    char *a = diff_text_time(workload->cold_a_ns), *b = diff_text_time(workload->cold_b_ns);
-    char *text = xasprintf("%s -> %s (%+.1f %%)", a, b,
-                           100 * (workload->cold_b_ns / workload->cold_a_ns - 1));
-    free(a);
-    free(b);
-    return text;
+    return xasprintf("%s -> %s (%+.1f %%)", numbers_ns(workload->cold_a_ns, NUMBERS_BUFFER),
+                     numbers_ns(workload->cold_b_ns, NUMBERS_BUFFER), 100 * (workload->cold_b_ns / workload->cold_a_ns - 1));
 }
 
 void diff_text_launches(struct strbuf *text, const struct diff_launch_part *part)
@@ -96,10 +81,8 @@ void diff_text_launches(struct strbuf *text, const struct diff_launch_part *part
     for (int side = 0; side < 2; side++) {
         strbuf_add(text, "%s", side ? "; b " : " (a ");
         for (size_t i = 0; i < part->launch_count; i++) {
-            char *value = fabs(part->launch_ns[side][i]) < 0.5 ? xstrdup("0") // below 0: less than in typical steps
-                                                               : diff_text_time(part->launch_ns[side][i]);
-            strbuf_add(text, "%s%s", i ? ", " : "", value);
-            free(value);
+            double ns = part->launch_ns[side][i]; // below 0: less than in typical steps
+            strbuf_add(text, "%s%s", i ? ", " : "", fabs(ns) < 0.5 ? "0" : numbers_ns(ns, NUMBERS_BUFFER));
         }
     }
     strbuf_add(text, ")");
@@ -109,14 +92,13 @@ char *diff_text_launch_part(const struct diff_launch_part *part, bool launches)
 {
     const struct diff_contribution *contribution = &part->contribution;
     bool place = contribution->where && *contribution->where;
-    char *title = diff_text_title(contribution), *delta = diff_text_delta(contribution->delta_ns);
+    char *title = diff_text_title(contribution);
     struct strbuf text = {0};
-    strbuf_add(&text, "%s %s%s%s", delta, title, place ? ", in " : "",
+    strbuf_add(&text, "%s %s%s%s", diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER), title, place ? ", in " : "",
                place ? contribution->where : "");
     if (launches)
         diff_text_launches(&text, part);
     free(title);
-    free(delta);
     return strbuf_take(&text);
 }
 
@@ -146,11 +128,9 @@ static void diff_text_list(struct strbuf *text, const struct diff_workload *work
             continue;
         if (count++ >= DIFF_TEXT_ANSWER_MAX)
             continue;
-        char *title = diff_text_title(contribution),
-             *delta = diff_text_delta(contribution->delta_ns);
-        strbuf_add(text, "%s%s %s", count > 1 ? "; " : "", title, delta);
+        char *title = diff_text_title(contribution);
+        strbuf_add(text, "%s%s %s", count > 1 ? "; " : "", title, diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER));
         free(title);
-        free(delta);
     }
     if (count > DIFF_TEXT_ANSWER_MAX)
         strbuf_add(text, "; and %zu more", count - DIFF_TEXT_ANSWER_MAX);
@@ -162,12 +142,8 @@ static void diff_text_list(struct strbuf *text, const struct diff_workload *work
 char *diff_text_list_sum(const struct diff_workload *workload, bool slower)
 {
     double sum = slower ? workload->slower_ns : workload->faster_ns;
-    char *time = diff_text_time(fabs(sum)), *share = diff_text_share(fabs(sum) / workload->step_a_ns);
-    char *text = xasprintf("Together %s %s, %s of a %s", time, slower ? "slower" : "faster", share,
-                           workload->unit);
-    free(share);
-    free(time);
-    return text;
+    return xasprintf("Together %s %s, %s of a %s", numbers_ns(fabs(sum), NUMBERS_BUFFER), slower ? "slower" : "faster",
+                     diff_text_share(fabs(sum) / workload->step_a_ns, NUMBERS_BUFFER), workload->unit);
 }
 
 static char *diff_text_steps(const struct diff_workload *workload)
@@ -188,11 +164,9 @@ static char *diff_text_steps(const struct diff_workload *workload)
     bool first = workload->contributions[0].delta_ns > 0; // they come list by list
     diff_text_list(&text, workload, first);
     diff_text_list(&text, workload, !first);
-    char *rest = diff_text_delta(workload->delta_ns - sum);
-    strbuf_add(&text, "Not told from noise: %s.", rest);
+    strbuf_add(&text, "Not told from noise: %s.", diff_text_delta(workload->delta_ns - sum, NUMBERS_BUFFER));
     if (told && sum / workload->delta_ns < 0.5)
         strbuf_add(&text, " That is most of the difference.");
-    free(rest);
     return strbuf_take(&text);
 }
 

@@ -41,12 +41,12 @@ bool diff_view_explained(const struct diff *diff); // has any workload contribut
 // Sentences, the same in every form; the caller frees. Texts of the store are not cleaned here.
 char *diff_text_headline(const struct diff_workload *workload); // "dlrm-train: step 12.1 ms -> 15.2
                                                                 // ms (+25.3 %, 24.1 to 26.6 %)"
-char *diff_text_time(double ns);                                // "-" when not measured
-char *diff_text_delta(double ns);                               // "+1.2 ms"
-// Both with the word between them, a unit they share once: "+1.1", " to ", "+1.3 ms". Frees both.
-char *diff_text_join(char *from, const char *word, char *to);
+// Both with the word between them, a unit they share once: "+1.1", " to ", "+1.3 ms".
+char *diff_text_join(const char *from, const char *word, const char *to);
 char *diff_text_interval(const struct diff_contribution *contribution); // "+1.1 to +1.3 ms"
-char *diff_text_share(double share);                                    // "41 %"
+// Into a buffer of NUMBERS_SIZE, which is returned.
+char *diff_text_delta(double ns, char *buf);    // "+1.2 ms"
+char *diff_text_share(double share, char *buf); // "41 %"
 // "Together 3.1 ms slower, 19 % of a step": what is named of one sign
 char *diff_text_list_sum(const struct diff_workload *workload, bool slower);
 char *diff_text_title(
@@ -86,8 +86,6 @@ char *diff_text_memory_touched(const struct diff_memory *memory);
 // "+64.0 MiB first touched in keep (train.py), most by fill of libplant.so: 8.00 MiB -> 72.0 MiB, before the first step"
 char *diff_text_touch(const struct diff_memory *memory, const struct diff_touch *touch);
 char *diff_text_touch_name(const struct diff_touch *touch); // "keep (train.py), most by fill of libplant.so"
-char *diff_text_bytes(double bytes);
-char *diff_text_bytes_delta(double bytes); // "+1.2 MiB"
 // It failed, and nothing of the time did: then it is what is told first.
 bool diff_text_memory_first(const struct diff_memory *memory);
 char *diff_text_answer(

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "common/units.h"
+
 char *numbers_fraction(double fraction, char *buf)
 {
     if (isfinite(fraction))
@@ -33,6 +35,11 @@ char *numbers_count(int64_t count, char *buf)
     }
     *to = 0;
     return buf;
+}
+
+char *numbers_ns(double ns, char *buf)
+{
+    return unit_format_ns(buf, NUMBERS_SIZE, isfinite(ns) ? ns : NAN);
 }
 
 char *numbers_duration(int64_t ns, char *buf)

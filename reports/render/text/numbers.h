@@ -8,9 +8,13 @@
 
 enum { NUMBERS_SIZE = 64 };
 
+// A buffer of its own wherever it stands, to the end of the block: strbuf_add(out, "%s", numbers_count(count, NUMBERS_BUFFER)).
+#define NUMBERS_BUFFER ((char[NUMBERS_SIZE]){0})
+
 char *numbers_fraction(double fraction, char *buf); // 0.0125 -> "1.25 %"
 char *numbers_error(double error, char *buf);       // "1.2e-06"
 char *numbers_count(int64_t count, char *buf);      // 28400 -> "28,400"
+char *numbers_ns(double ns, char *buf);             // "137 ms"
 char *numbers_duration(int64_t ns, char *buf);      // "24 min 00 s", "1 h 05 min"
 char *numbers_time(int64_t wall_ns, char *buf);     // "2026-11-21 12:00 UTC"
 
