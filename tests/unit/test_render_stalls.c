@@ -351,12 +351,8 @@ TEST(what_if_is_told_or_why_not_or_not_at_all)
     text = stalls_what_if_question(&what_if, STALLS_QUESTION_STRAGGLERS);
     CHECK_STR(text, "the 2 late ranks on time");
     free(text);
-    text = stalls_what_if_change(&what_if, 7.9999e9); // no "-0.0 %"
-    CHECK_STR(text, "+0.0 %");
-    free(text);
-    text = stalls_what_if_change(&what_if, 9e9);
-    CHECK_STR(text, "+12.5 %");
-    free(text);
+    CHECK_STR(stalls_what_if_change(&what_if, 7.9999e9, NUMBERS_BUFFER), "+0.0 %"); // no "-0.0 %"
+    CHECK_STR(stalls_what_if_change(&what_if, 9e9, NUMBERS_BUFFER), "+12.5 %");
 }
 
 static void check_head(const struct stall_heat *heat, const char *part)

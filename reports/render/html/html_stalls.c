@@ -47,12 +47,11 @@ static json_t *stalls_what_if(const struct stall_what_if *what_if)
         double ns = stalls_what_if_ns(what_if, (enum stalls_question)i);
         if (!isfinite(ns))
             continue;
-        char *question = stalls_what_if_question(what_if, (enum stalls_question)i), *time = stalls_text_time(ns),
-             *change = stalls_what_if_change(what_if, ns);
-        json_array_append_new(lines, stalls_take(xasprintf("%s: %s%s, %s", question, time, what_if->by_steps ? " a step" : "", change)));
+        char *question = stalls_what_if_question(what_if, (enum stalls_question)i);
+        json_array_append_new(lines, stalls_take(xasprintf("%s: %s%s, %s", question, numbers_ns(ns, NUMBERS_BUFFER),
+                                                           what_if->by_steps ? " a step" : "",
+                                                           stalls_what_if_change(what_if, ns, NUMBERS_BUFFER))));
         free(question);
-        free(time);
-        free(change);
     }
     return lines;
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "reports/render/stalls/stalls_text.h"
-#include "reports/render/text/numbers.h"
 
 enum { GRID_GAP = 2, GRID_CAUSE_MIN = 14, GRID_CULPRIT_MIN = 22, GRID_TITLE_WIDTH = 112 };
 
@@ -49,22 +48,20 @@ static char *grid_clean(char *text, bool utf8)
 
 static void grid_fill(char **row, const struct stall *stall, size_t i, int64_t window_ns, bool title, bool utf8)
 {
-    char number[NUMBERS_SIZE];
     row[GRID_RANK] = xasprintf("%zu", i + 1);
     row[GRID_CAUSE] =
         grid_clean(xstrdup(title && stall->title ? stall->title : stall->cause), utf8);
-    row[GRID_LOST] = stalls_text_time((double)stall->total_ns);
-    row[GRID_SHARE] = stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN);
-    row[GRID_COUNT] = xstrdup(numbers_count((int64_t)stall->count, number));
-    row[GRID_LONGEST] = stalls_text_time((double)stall->max_ns);
-    row[GRID_PERIOD] =
-        stall->has_period ? stalls_text_time((double)stall->period_ns) : xstrdup("-");
+    row[GRID_LOST] = xstrdup(numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
+    row[GRID_SHARE] = xstrdup(stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN, NUMBERS_BUFFER));
+    row[GRID_COUNT] = xstrdup(numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
+    row[GRID_LONGEST] = xstrdup(numbers_ns((double)stall->max_ns, NUMBERS_BUFFER));
+    row[GRID_PERIOD] = xstrdup(numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER));
     row[GRID_CULPRIT] =
         grid_clean(stall->is_straggler    ? stalls_text_rank(stall)
                    : stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
                                           : xstrdup("-"),
                    utf8);
-    row[GRID_SURE] = stalls_text_confidence(stall->confidence);
+    row[GRID_SURE] = xstrdup(stalls_text_confidence(stall->confidence, NUMBERS_BUFFER));
 }
 
 static int grid_width(const struct grid *grid)

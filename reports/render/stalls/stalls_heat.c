@@ -9,7 +9,6 @@
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/text/json_text.h"
 #include "reports/render/text/markdown_text.h"
-#include "reports/render/text/numbers.h"
 
 enum {
     HEAT_SHADES = 5,
@@ -31,12 +30,15 @@ static double heat_most(const struct stall_heat *heat)
 }
 
 // Where a part begins, behind the begin of all: "0", "3.33 s".
-static char *heat_time(const struct stall_heat *heat, size_t block)
+static char *heat_time(const struct stall_heat *heat, size_t block, char *buf)
 {
     double at = (double)(heat->end_ns - heat->begin_ns) * (double)block / (double)heat->blocks;
     if (!block)
-        return xstrdup("0");
-    return at < heat_minute_ns ? stalls_text_time(at) : xasprintf("%.0f s", at / 1e9);
+        return strcpy(buf, "0");
+    if (at < heat_minute_ns)
+        return numbers_ns(at, buf);
+    snprintf(buf, NUMBERS_SIZE, "%.0f s", at / 1e9);
+    return buf;
 }
 
 static bool heat_alike(const char *host, const char *other)
@@ -72,22 +74,18 @@ char *stalls_heat_head(const struct stall_heat *heat)
 {
     if (!heat->blocks)
         return NULL;
-    char number[NUMBERS_SIZE];
-    char *all = heat_time(heat, heat->blocks), *from = heat_time(heat, heat->worst_block), *to = heat_time(heat, heat->worst_block + 1);
-    char *name = heat_name(heat, &heat->worst), *most = stalls_text_share(heat_most(heat));
+    char *name = heat_name(heat, &heat->worst);
     struct strbuf out = {0};
     strbuf_add(&out, "Ranks by time: %s, over %s in %zu parts; most %s%s: %s of the part from %s to %s",
-               heat->by_work ? "how much longer each rank worked than the one in the middle" : "how long the others waited for each rank", all, heat->blocks,
-               heat->by_work ? "" : "for ", name, most, from, to);
+               heat->by_work ? "how much longer each rank worked than the one in the middle" : "how long the others waited for each rank",
+               heat_time(heat, heat->blocks, NUMBERS_BUFFER), heat->blocks, heat->by_work ? "" : "for ", name,
+               stalls_text_share(heat_most(heat), NUMBERS_BUFFER), heat_time(heat, heat->worst_block, NUMBERS_BUFFER),
+               heat_time(heat, heat->worst_block + 1, NUMBERS_BUFFER));
     if (heat->row_count < heat->ranks)
-        strbuf_add(&out, "; of %s ranks the median and the worst one of each group are shown", numbers_count((int64_t)heat->ranks, number));
+        strbuf_add(&out, "; of %s ranks the median and the worst one of each group are shown", numbers_count((int64_t)heat->ranks, NUMBERS_BUFFER));
     if (heat->unknown)
-        strbuf_add(&out, "; of %s more it is not known", numbers_count((int64_t)heat->unknown, number));
-    free(all);
-    free(from);
-    free(to);
+        strbuf_add(&out, "; of %s more it is not known", numbers_count((int64_t)heat->unknown, NUMBERS_BUFFER));
     free(name);
-    free(most);
     return strbuf_take(&out);
 }
 
@@ -104,11 +102,9 @@ static void heat_cells(struct strbuf *out, const struct stall_heat *heat, const 
 static char *heat_legend(const struct stall_heat *heat, bool utf8)
 {
     struct strbuf out = {0};
-    for (int i = 0; i < HEAT_SHADES; i++) {
-        char *share = stalls_text_share(heat_most(heat) * (i ? i : 1) / HEAT_SHADES);
-        strbuf_add(&out, "%s%s %s %s", i ? ", " : "", heat_shades[utf8][i], i ? "from" : "below", share);
-        free(share);
-    }
+    for (int i = 0; i < HEAT_SHADES; i++)
+        strbuf_add(&out, "%s%s %s %s", i ? ", " : "", heat_shades[utf8][i], i ? "from" : "below",
+                   stalls_text_share(heat_most(heat) * (i ? i : 1) / HEAT_SHADES, NUMBERS_BUFFER));
     strbuf_add(&out, " of a part");
     return strbuf_take(&out);
 }
@@ -118,7 +114,7 @@ static char *heat_legend(const struct stall_heat *heat, bool utf8)
 static void heat_axis(struct table *table, const struct stall_heat *heat, int label, int width)
 {
     struct strbuf line = {0};
-    char *end = heat_time(heat, heat->blocks);
+    const char *end = heat_time(heat, heat->blocks, NUMBERS_BUFFER);
     screen_repeat(&line, " ", label + HEAT_GAP);
     screen_pad(&line, "0", width - screen_columns(end), false);
     strbuf_add(&line, "%s", end);
@@ -126,18 +122,16 @@ static void heat_axis(struct table *table, const struct stall_heat *heat, int la
     screen_style(&table->out, SCREEN_STYLE_DIM, table->color, line.text);
     strbuf_add(&table->out, "\n");
     strbuf_free(&line);
-    free(end);
 }
 
 static void heat_line(struct table *table, const struct stall_heat *heat, const struct stall_heat_row *row, const char *name, int label, int cell)
 {
-    char *fit = screen_fit(name, label, table->utf8), *mean = stalls_text_share(row->mean);
+    char *fit = screen_fit(name, label, table->utf8);
     screen_pad(&table->out, fit, label + HEAT_GAP, false);
     heat_cells(&table->out, heat, row, cell, table->utf8);
-    screen_pad(&table->out, mean, HEAT_MEAN, true);
+    screen_pad(&table->out, stalls_text_share(row->mean, NUMBERS_BUFFER), HEAT_MEAN, true);
     strbuf_add(&table->out, "\n");
     free(fit);
-    free(mean);
 }
 
 static void heat_map(struct table *table, const struct stall_heat *heat)
@@ -191,17 +185,14 @@ static size_t heat_worst_block(const struct stall_heat *heat, const struct stall
 static void heat_markdown_row(struct strbuf *out, const struct stall_heat *heat, const struct stall_heat_row *row)
 {
     size_t worst = heat_worst_block(heat, row);
-    char *label = stalls_heat_label(heat, row), *mean = stalls_text_share(row->mean), *most = stalls_text_share(row->shares[worst]),
-         *from = row->shares[worst] > 0 ? heat_time(heat, worst) : xstrdup("-");
+    char *label = stalls_heat_label(heat, row);
     strbuf_add(out, "| ");
     markdown_text(out, label);
     strbuf_add(out, " | `");
     heat_cells(out, heat, row, 1, true);
-    strbuf_add(out, "` | %s | %s | %s |\n", mean, most, from);
+    strbuf_add(out, "` | %s | %s | %s |\n", stalls_text_share(row->mean, NUMBERS_BUFFER), stalls_text_share(row->shares[worst], NUMBERS_BUFFER),
+               row->shares[worst] > 0 ? heat_time(heat, worst, NUMBERS_BUFFER) : "-");
     free(label);
-    free(mean);
-    free(most);
-    free(from);
 }
 
 void stalls_heat_markdown(struct strbuf *out, const struct stall_heat *heat)

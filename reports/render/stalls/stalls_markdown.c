@@ -10,7 +10,6 @@
 #include "reports/render/stalls/stalls_view.h"
 #include "reports/render/stalls/stalls_what_if.h"
 #include "reports/render/text/markdown_text.h"
-#include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
 
 enum { MARKDOWN_FRAMES_MAX = 20 };
@@ -27,25 +26,23 @@ static void markdown_stalls_rows(struct strbuf *out, const struct stall *stalls,
                     "|--:|---|--:|--:|--:|--:|--:|---|--:|\n");
     for (size_t i = 0; i < count && i < rows_max; i++) {
         const struct stall *stall = &stalls[i];
-        char number[NUMBERS_SIZE];
         strbuf_add(out, "| %zu | ", i + 1);
         markdown_text(out, stall->title ? stall->title : stall->cause);
         strbuf_add(out, " | ");
-        markdown_take(out, stalls_text_time((double)stall->total_ns));
+        markdown_text(out, numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
         strbuf_add(out, " | ");
-        markdown_take(out, stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN));
-        strbuf_add(out, " | %s | ", numbers_count((int64_t)stall->count, number));
-        markdown_take(out, stalls_text_time((double)stall->max_ns));
+        markdown_text(out, stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN, NUMBERS_BUFFER));
+        strbuf_add(out, " | %s | ", numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
+        markdown_text(out, numbers_ns((double)stall->max_ns, NUMBERS_BUFFER));
         strbuf_add(out, " | ");
-        markdown_take(out, stall->has_period ? stalls_text_time((double)stall->period_ns)
-                                             : xstrdup("-"));
+        markdown_text(out, numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER));
         strbuf_add(out, " | ");
         markdown_take(out, stall->is_straggler ? stalls_text_rank(stall)
                            : stall->culprit.known
                                ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
                                : xstrdup("-"));
         strbuf_add(out, " | ");
-        markdown_take(out, stalls_text_confidence(stall->confidence));
+        markdown_text(out, stalls_text_confidence(stall->confidence, NUMBERS_BUFFER));
         strbuf_add(out, " |\n");
     }
     if (count > rows_max)
@@ -101,11 +98,9 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
     for (size_t k = 0; k < stall->chain_count; k++)
         markdown_stalls_item(out, k ? "then" : "chain",
                              stalls_text_link(stall, &stall->chain[k], true));
-    char *sure = stalls_text_confidence(stall->confidence);
-    markdown_stalls_item(out, "sure",
-                         stall->confidence_note ? xasprintf("%s: %s", sure, stall->confidence_note)
-                                                : xstrdup(sure));
-    free(sure);
+    const char *note = stall->confidence_note;
+    markdown_stalls_item(out, "sure", xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER), note ? ": " : "",
+                                                note ? note : ""));
     markdown_stalls_item(out, "do", stall->advice ? stalls_text_advice(stall) : NULL);
     markdown_stalls_stack(out, "Kernel", &stall->victim_kernel);
     markdown_stalls_stack(out, "Native", &stall->victim_user);
@@ -131,9 +126,9 @@ static void markdown_stalls_what_if(struct strbuf *out, const struct stall_what_
         strbuf_add(out, "| ");
         markdown_take(out, stalls_what_if_question(what_if, (enum stalls_question)i));
         strbuf_add(out, " | ");
-        markdown_take(out, stalls_text_time(ns));
+        markdown_text(out, numbers_ns(ns, NUMBERS_BUFFER));
         strbuf_add(out, " | ");
-        markdown_take(out, stalls_what_if_change(what_if, ns));
+        markdown_text(out, stalls_what_if_change(what_if, ns, NUMBERS_BUFFER));
         strbuf_add(out, " |\n");
     }
 }

@@ -5,38 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/units.h"
 #include "reports/render/stalls/stalls_text.h"
-#include "reports/render/text/numbers.h"
-
-enum { PHRASES_NUMBER = 32 };
 
 static void phrases_part(struct strbuf *out, bool *begun, int64_t ns, int64_t total_ns,
                          const char *what)
 {
-    char number[PHRASES_NUMBER];
     // Below a hundredth a part explains nothing.
     if (ns <= 0 || ns * 100 < total_ns)
         return;
-    strbuf_add(out, "%s%s %s", *begun ? ", " : "; ",
-               unit_format_ns(number, sizeof number, (double)ns), what);
+    strbuf_add(out, "%s%s %s", *begun ? ", " : "; ", numbers_ns((double)ns, NUMBERS_BUFFER), what);
     *begun = true;
 }
 
 char *stalls_text_lost(const struct stall *stall)
 {
-    char total[PHRASES_NUMBER], longest[PHRASES_NUMBER], count[NUMBERS_SIZE];
     struct strbuf out = {0};
-    strbuf_add(&out, "%s", unit_format_ns(total, sizeof total, (double)stall->total_ns));
-    strbuf_add(&out, stall->count == 1 ? ", once" : ", %s times",
-               numbers_count((int64_t)stall->count, count));
+    strbuf_add(&out, "%s", numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
+    strbuf_add(&out, stall->count == 1 ? ", once" : ", %s times", numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
     if (stall->victim_threads > 1 && !stall->is_straggler)
         strbuf_add(&out, " in %zu threads", stall->victim_threads);
     if (stall->count > 1)
-        strbuf_add(&out, ", the longest %s",
-                   unit_format_ns(longest, sizeof longest, (double)stall->max_ns));
+        strbuf_add(&out, ", the longest %s", numbers_ns((double)stall->max_ns, NUMBERS_BUFFER));
     if (stall->is_straggler && stall->ranks > 2)
-        strbuf_add(&out, "; %s by all ranks that waited", unit_format_ns(total, sizeof total, (double)stall->ranks_ns));
+        strbuf_add(&out, "; %s by all ranks that waited", numbers_ns((double)stall->ranks_ns, NUMBERS_BUFFER));
     bool begun = stall->is_straggler;
     if (begun)
         return strbuf_take(&out);
@@ -66,27 +57,24 @@ char *stalls_text_recording(const struct stalls_recording *recording)
 char *stalls_text_watched(const struct stalls_shown *shown)
 {
     const struct stalls_recording *recording = shown->recording;
-    char number[PHRASES_NUMBER], count[NUMBERS_SIZE];
     char *target = stalls_text_task(&recording->target, STALLS_NAME_PROGRAM);
     struct strbuf out = {0};
     strbuf_add(&out, "%s of %s",
-               unit_format_ns(number, sizeof number,
-                              (double)(shown->stalls->window_ns + shown->stalls->startup_ns + shown->stalls->exit_ns)),
+               numbers_ns((double)(shown->stalls->window_ns + shown->stalls->startup_ns + shown->stalls->exit_ns), NUMBERS_BUFFER),
                recording->target.known ? target : "a target that was never seen");
     if (recording->processes > 1)
-        strbuf_add(&out, " and %s more process%s", numbers_count(recording->processes - 1, count),
+        strbuf_add(&out, " and %s more process%s", numbers_count(recording->processes - 1, NUMBERS_BUFFER),
                    recording->processes == 2 ? "" : "es");
-    strbuf_add(&out, ", %s thread%s", numbers_count(recording->threads, count),
+    strbuf_add(&out, ", %s thread%s", numbers_count(recording->threads, NUMBERS_BUFFER),
                recording->threads == 1 ? "" : "s");
-    strbuf_add(&out, "; %s waits of %s and longer", numbers_count(recording->gaps, count),
-               unit_format_ns(number, sizeof number, (double)recording->threshold_ns));
+    strbuf_add(&out, "; %s waits of %s and longer", numbers_count(recording->gaps, NUMBERS_BUFFER),
+               numbers_ns((double)recording->threshold_ns, NUMBERS_BUFFER));
     if (recording->sample_hz > 0)
-        strbuf_add(&out, ", %s samples", numbers_count(recording->samples, count));
+        strbuf_add(&out, ", %s samples", numbers_count(recording->samples, NUMBERS_BUFFER));
     else
         strbuf_add(&out, ", no samples");
     if (shown->stalls->idle_ns > 0)
-        strbuf_add(&out, "; %s of idle waiting left out",
-                   unit_format_ns(number, sizeof number, (double)shown->stalls->idle_ns));
+        strbuf_add(&out, "; %s of idle waiting left out", numbers_ns((double)shown->stalls->idle_ns, NUMBERS_BUFFER));
     if (recording->end_ns == 0)
         strbuf_add(&out, "; the recording was not ended in order");
     free(target);
@@ -206,11 +194,10 @@ char *stalls_text_link(const struct stall *stall, const struct stall_link *link,
 
 char *stalls_text_breach(const struct stall_breach *breach)
 {
-    char number[NUMBERS_SIZE];
     struct strbuf out = {0};
     strbuf_add(&out, "%s %s", breach->producer, breach->kind);
     if (breach->count > 0)
-        strbuf_add(&out, ": %s dropped", numbers_count(breach->count, number));
+        strbuf_add(&out, ": %s dropped", numbers_count(breach->count, NUMBERS_BUFFER));
     if (breach->detail)
         strbuf_add(&out, "%s%s", breach->count > 0 ? ", " : ": ", breach->detail);
     return strbuf_take(&out);
@@ -229,11 +216,10 @@ int64_t stalls_text_dropped(const struct stalls *stalls)
 
 char *stalls_text_steps(const struct stall *stall)
 {
-    char hit[NUMBERS_SIZE], total[NUMBERS_SIZE];
     if (!stall->has_steps)
         return NULL;
-    return xasprintf("%s of %s", numbers_count((int64_t)stall->steps_hit, hit),
-                     numbers_count((int64_t)stall->steps_total, total));
+    return xasprintf("%s of %s", numbers_count((int64_t)stall->steps_hit, NUMBERS_BUFFER),
+                     numbers_count((int64_t)stall->steps_total, NUMBERS_BUFFER));
 }
 
 char *stalls_view_nothing(const struct stalls_shown *shown)
@@ -245,13 +231,13 @@ char *stalls_view_nothing(const struct stalls_shown *shown)
     if (shown->stalls->count || (events && recording->threads > 0))
         return NULL;
     int64_t dropped = events ? 0 : stalls_text_dropped(shown->stalls);
-    char *name = stalls_text_recording(recording), number[NUMBERS_SIZE];
+    char *name = stalls_text_recording(recording);
     char *text =
         dropped > 0
             ? xasprintf(
                   "%s: all %s events were dropped, none was kept: nothing can be said; record "
                   "again with a higher threshold or without samples",
-                  name, numbers_count(dropped, number))
+                  name, numbers_count(dropped, NUMBERS_BUFFER))
         : recording->threads == 0
             ? xasprintf(
                   "%s: no thread of the target was seen: nothing can be said; did it end before "
@@ -260,7 +246,7 @@ char *stalls_view_nothing(const struct stalls_shown *shown)
             : xasprintf(
                   "%s: no event of its %s thread%s: nothing can be said; `upgate doctor` tells "
                   "what can be captured here",
-                  name, numbers_count(recording->threads, number),
+                  name, numbers_count(recording->threads, NUMBERS_BUFFER),
                   recording->threads == 1 ? "" : "s");
     free(name);
     return text;

@@ -96,7 +96,7 @@ static void stalls_straggler(struct table *table, const struct stall *stall)
     char *who = stalls_text_rank(stall);
     stalls_line(table, "culprit", stall->host ? xasprintf("%s on %s", who, stall->host) : xstrdup(who));
     free(who);
-    stalls_line(table, "  late", stalls_text_time((double)stall->late_ns));
+    stalls_line(table, "  late", xstrdup(numbers_ns((double)stall->late_ns, NUMBERS_BUFFER)));
     stalls_line(table, "  what", stalls_text_what(stall));
     stalls_line(table, "  native", stalls_text_stack(&stall->culprit_user, STALLS_USER_MAX, table->utf8));
     stalls_line(table, "  python", stalls_text_stack(&stall->culprit_python, STALLS_USER_MAX, table->utf8));
@@ -132,15 +132,12 @@ static void stalls_detail(struct table *table, const struct stalls *stalls, size
         stalls_culprit(table, stall);
     }
     if (stall->has_period)
-        stalls_line(table, "  every", stalls_text_time((double)stall->period_ns));
+        stalls_line(table, "  every", xstrdup(numbers_ns((double)stall->period_ns, NUMBERS_BUFFER)));
     if (stall->resource)
         stalls_line(table, "over", xstrdup(stall->resource));
     stalls_chain(table, stall);
-    char *sure = stalls_text_confidence(stall->confidence);
-    stalls_line(table, "sure",
-                stall->confidence_note ? xasprintf("%s: %s", sure, stall->confidence_note)
-                                       : xstrdup(sure));
-    free(sure);
+    const char *note = stall->confidence_note;
+    stalls_line(table, "sure", xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER), note ? ": " : "", note ? note : ""));
     if (stall->advice) {
         char *advice = stalls_text_advice(stall);
         table_line(table, "do", SCREEN_STYLE_PASS, advice);
@@ -246,15 +243,12 @@ static void stalls_what_if(struct table *table, const struct stall_what_if *what
         double ns = stalls_what_if_ns(what_if, (enum stalls_question)i);
         if (!isfinite(ns))
             continue;
-        char *question = stalls_what_if_question(what_if, (enum stalls_question)i), *time = stalls_text_time(ns),
-             *change = stalls_what_if_change(what_if, ns);
+        char *question = stalls_what_if_question(what_if, (enum stalls_question)i);
         screen_pad(&table->out, question, QUESTION, false);
-        screen_pad(&table->out, time, TIME, true);
-        screen_pad(&table->out, change, CHANGE, true);
+        screen_pad(&table->out, numbers_ns(ns, NUMBERS_BUFFER), TIME, true);
+        screen_pad(&table->out, stalls_what_if_change(what_if, ns, NUMBERS_BUFFER), CHANGE, true);
         strbuf_add(&table->out, "\n");
         free(question);
-        free(time);
-        free(change);
     }
     free(clean);
     free(head);

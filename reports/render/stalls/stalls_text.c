@@ -8,34 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/units.h"
-#include "reports/render/text/numbers.h"
+enum { TEXT_NOTHING_NS = 1000 };
 
-enum { TEXT_NUMBER = 32, TEXT_NOTHING_NS = 1000 };
-
-char *stalls_text_time(double ns)
-{
-    char number[TEXT_NUMBER];
-    return xstrdup(unit_format_ns(number, sizeof number, ns));
-}
-
-char *stalls_text_share(double fraction)
+char *stalls_text_share(double fraction, char *buf)
 {
     double percent = fraction * 100;
-    if (!isfinite(percent))
-        return xstrdup("-");
-    return xasprintf("%.*f %%",
-                     percent >= 100                   ? 0
-                     : percent >= 0.1 || percent == 0 ? 1
-                                                      : 2,
-                     percent);
+    int decimals = percent >= 100 ? 0 : percent >= 0.1 || percent == 0 ? 1 : 2;
+    snprintf(buf, NUMBERS_SIZE, isfinite(percent) ? "%.*f %%" : "-", decimals, percent);
+    return buf;
 }
 
-char *stalls_text_confidence(double confidence)
+char *stalls_text_confidence(double confidence, char *buf)
 {
     // 100 % would promise more than any evidence does.
     double percent = floor(confidence * 100 + 0.5);
-    return xasprintf("%.0f %%", percent > 99 ? 99 : percent < 0 ? 0 : percent);
+    snprintf(buf, NUMBERS_SIZE, "%.0f %%", percent > 99 ? 99 : percent < 0 ? 0 : percent);
+    return buf;
 }
 
 double stalls_text_fraction(const struct stalls *stalls, const struct stall *stall)
@@ -99,10 +87,7 @@ static char *text_every(const struct stall *stall)
 {
     if (!stall->has_period)
         return xstrdup("");
-    char *period = stalls_text_time((double)stall->period_ns);
-    char *every = xasprintf(" every %s", period);
-    free(period);
-    return every;
+    return xasprintf(" every %s", numbers_ns((double)stall->period_ns, NUMBERS_BUFFER));
 }
 
 static char *text_culprit(const struct stall *stall)
@@ -188,22 +173,19 @@ char *stalls_text_what(const struct stall *stall)
 {
     if (!stall->what || stall->more_ns <= 0)
         return xstrdup(stall->what ? stall->what : "not seen");
-    char *more = stalls_text_time((double)stall->more_ns);
-    char *text = xasprintf("%s, some %s more than the others each time", stall->what, more);
-    free(more);
-    return text;
+    return xasprintf("%s, some %s more than the others each time", stall->what, numbers_ns((double)stall->more_ns, NUMBERS_BUFFER));
 }
 
 // "rank 1 of 2 (ddp.py, pid 4188) comes late 148 times, 4 ms each: computing in prepare_features (ddp.py)"
 static char *text_straggler(const struct stall *stall)
 {
-    char number[NUMBERS_SIZE];
-    char *who = stalls_text_rank(stall), *late = stalls_text_time((double)stall->late_ns);
+    char *who = stalls_text_rank(stall);
+    const char *late = numbers_ns((double)stall->late_ns, NUMBERS_BUFFER);
     struct strbuf out = {0};
     if (stall->count == 1)
         strbuf_add(&out, "%s comes %s late once", who, late);
     else
-        strbuf_add(&out, "%s comes late %s times, %s each", who, numbers_count((int64_t)stall->count, number), late);
+        strbuf_add(&out, "%s comes late %s times, %s each", who, numbers_count((int64_t)stall->count, NUMBERS_BUFFER), late);
     if (stall->what)
         strbuf_add(&out, ": %s", stall->what);
     if (stall->chain_count == 2) {
@@ -211,7 +193,6 @@ static char *text_straggler(const struct stall *stall)
         strbuf_add(&out, ", by %s", to);
         free(to);
     }
-    free(late);
     free(who);
     return strbuf_take(&out);
 }
@@ -251,13 +232,11 @@ char *stalls_text_blame(const struct stall *stall)
 // "30 s", "4.1 s between start-up and exit"
 static char *text_window(const struct stalls *stalls)
 {
-    char *time = stalls_text_time((double)stalls->window_ns);
-    char *text = xasprintf("%s%s", time, stalls->startup_ns && stalls->exit_ns ? " between start-up and exit"
-                                         : stalls->startup_ns                  ? " after its start-up"
-                                         : stalls->exit_ns                     ? " before its exit"
-                                                                               : "");
-    free(time);
-    return text;
+    return xasprintf("%s%s", numbers_ns((double)stalls->window_ns, NUMBERS_BUFFER),
+                     stalls->startup_ns && stalls->exit_ns ? " between start-up and exit"
+                     : stalls->startup_ns                  ? " after its start-up"
+                     : stalls->exit_ns                     ? " before its exit"
+                                                           : "");
 }
 
 // Nothing was found: what that covers.
@@ -266,28 +245,25 @@ static char *text_answer_none(const struct stalls_shown *shown)
     const struct stalls *stalls = shown->stalls;
     char *target = stalls_text_task(&shown->recording->target, STALLS_NAME_SHORT);
     char *window = text_window(stalls);
-    char number[NUMBERS_SIZE];
     int64_t dropped = stalls_text_dropped(stalls);
     struct strbuf out = {0};
     if (stalls->quiet.known) {
-        char *waited = stalls_text_time((double)stalls->quiet_ns);
         char *whose = stalls_text_task(&stalls->quiet, STALLS_NAME_SHORT);
         const char *place = stalls->quiet_function, *file = stalls->quiet_target;
         strbuf_add(&out, "no stall found, but the main thread of %s hardly ran: it waited %s",
-                   whose, waited);
+                   whose, numbers_ns((double)stalls->quiet_ns, NUMBERS_BUFFER));
         if (place)
             strbuf_add(&out, " in %s", place);
         if (file && *file)
             strbuf_add(&out, " (%s)", file);
         strbuf_add(&out, ": idle, or hung?");
-        free(waited);
         free(whose);
     } else {
         strbuf_add(&out, "no stall found: in %s nothing held %s up", window,
                    shown->recording->target.known ? target : "the target");
     }
     if (dropped > 0)
-        strbuf_add(&out, ", but %s event%s dropped", numbers_count(dropped, number),
+        strbuf_add(&out, ", but %s event%s dropped", numbers_count(dropped, NUMBERS_BUFFER),
                    dropped == 1 ? " was" : "s were");
     free(window);
     free(target);
@@ -296,16 +272,13 @@ static char *text_answer_none(const struct stalls_shown *shown)
 
 char *stalls_text_outside(const struct stalls *stalls)
 {
-    char *startup = stalls_text_time((double)stalls->startup_ns), *end = stalls_text_time((double)stalls->exit_ns);
     const char *unit = stalls->by_steps ? "step" : "collective";
     struct strbuf out = {0};
     if (stalls->startup_ns)
-        strbuf_add(&out, "Start-up, %s before the first %s", startup, unit);
+        strbuf_add(&out, "Start-up, %s before the first %s", numbers_ns((double)stalls->startup_ns, NUMBERS_BUFFER), unit);
     if (stalls->exit_ns)
-        strbuf_add(&out, "%s, %s behind the last%s%s", stalls->startup_ns ? ", and exit" : "Exit", end, stalls->startup_ns ? "" : " ",
-                   stalls->startup_ns ? "" : unit);
-    free(startup);
-    free(end);
+        strbuf_add(&out, "%s, %s behind the last%s%s", stalls->startup_ns ? ", and exit" : "Exit",
+                   numbers_ns((double)stalls->exit_ns, NUMBERS_BUFFER), stalls->startup_ns ? "" : " ", stalls->startup_ns ? "" : unit);
     return strbuf_take(&out);
 }
 
@@ -319,7 +292,7 @@ char *stalls_text_answer(const struct stalls_shown *shown)
         stall->victim.known ? &stall->victim : &shown->recording->target, STALLS_NAME_SHORT);
     char *window = text_window(stalls);
     char *blame = stalls_text_blame(stall);
-    char *share = stalls_text_share(stalls_text_fraction(stalls, stall));
+    const char *share = stalls_text_share(stalls_text_fraction(stalls, stall), NUMBERS_BUFFER);
     const char *doubt = stall->confidence < 0.5 ? "probably " : "";
     // Dead cgroups that nobody paid for yet, a process that was killed: there, and no time was
     // lost.
@@ -329,6 +302,5 @@ char *stalls_text_answer(const struct stalls_shown *shown)
     free(victim);
     free(window);
     free(blame);
-    free(share);
     return text;
 }

@@ -6,6 +6,7 @@
 
 #include "common/strings.h"
 #include "reports/render/stalls/stalls_view.h"
+#include "reports/render/text/numbers.h"
 
 enum stalls_name_form {
     STALLS_NAME_SHORT,   // "trainer.py"
@@ -20,9 +21,9 @@ bool stalls_text_is_python(const struct stall_task *task);
 // "thread 4127 "pt_data_worker" of trainer.py (pid 4121)"
 char *stalls_text_thread(const struct stall_task *task);
 
-char *stalls_text_time(double ns);               // "137 ms"; "-" when not known (NAN)
-char *stalls_text_share(double fraction);        // 0.142 -> "14.2 %"
-char *stalls_text_confidence(double confidence); // "98 %"
+// Into a buffer of NUMBERS_SIZE, which is returned.
+char *stalls_text_share(double fraction, char *buf);        // 0.142 -> "14.2 %"
+char *stalls_text_confidence(double confidence, char *buf); // "98 %"
 
 // Part of the window in which the cause held up one thread at least.
 double stalls_text_fraction(const struct stalls *stalls, const struct stall *stall);

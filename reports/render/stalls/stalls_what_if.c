@@ -6,7 +6,6 @@
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_what_if.h"
 #include "reports/render/text/json_text.h"
-#include "reports/render/text/numbers.h"
 
 enum { WHAT_IF_CALM = 100 }; // what is not known is told where it is more than this part of a step
 
@@ -32,15 +31,16 @@ char *stalls_what_if_question(const struct stall_what_if *what_if, enum stalls_q
     }
 }
 
-static char *what_if_percent(double ns, double of)
+static char *what_if_percent(double ns, double of, char *buf)
 {
     double percent = (ns / of - 1) * 100;
-    return xasprintf("%+.1f %%", fabs(percent) < 0.05 ? 0.0 : percent);
+    snprintf(buf, NUMBERS_SIZE, "%+.1f %%", fabs(percent) < 0.05 ? 0.0 : percent);
+    return buf;
 }
 
-char *stalls_what_if_change(const struct stall_what_if *what_if, double ns)
+char *stalls_what_if_change(const struct stall_what_if *what_if, double ns, char *buf)
 {
-    return what_if_percent(ns, what_if->replayed_ns);
+    return what_if_percent(ns, what_if->replayed_ns, buf);
 }
 
 char *stalls_what_if_head(const struct stall_what_if *what_if)
@@ -49,21 +49,16 @@ char *stalls_what_if_head(const struct stall_what_if *what_if)
         return xasprintf("What if: not known: %s", what_if->why_not);
     if (!what_if->known)
         return NULL;
-    char number[NUMBERS_SIZE];
-    char *measured = stalls_text_time(what_if->measured_ns), *replayed = stalls_text_time(what_if->replayed_ns);
-    char *off = what_if_percent(what_if->replayed_ns, what_if->measured_ns), *unsure = stalls_text_time(what_if->unsure_ns);
+    const char *measured = numbers_ns(what_if->measured_ns, NUMBERS_BUFFER), *replayed = numbers_ns(what_if->replayed_ns, NUMBERS_BUFFER);
+    const char *off = what_if_percent(what_if->replayed_ns, what_if->measured_ns, NUMBERS_BUFFER);
     struct strbuf out = {0};
     if (what_if->by_steps)
         strbuf_add(&out, "What if: a step took %s, the mean of %s; the replay gives %s (%s)", measured,
-                   numbers_count(what_if->steps, number), replayed, off);
+                   numbers_count(what_if->steps, NUMBERS_BUFFER), replayed, off);
     else
         strbuf_add(&out, "What if: the job took %s from its first collective to its last one; the replay gives %s (%s)", measured, replayed, off);
     if (what_if->unsure_ns * WHAT_IF_CALM > what_if->measured_ns)
-        strbuf_add(&out, "; give or take %s, as waits below the threshold are not recorded", unsure);
-    free(measured);
-    free(replayed);
-    free(off);
-    free(unsure);
+        strbuf_add(&out, "; give or take %s, as waits below the threshold are not recorded", numbers_ns(what_if->unsure_ns, NUMBERS_BUFFER));
     return strbuf_take(&out);
 }
 
