@@ -85,7 +85,6 @@ static void facts_work(struct store *store, json_t *facts)
 json_t *html_run(struct store *store, const struct report *report)
 {
     json_t *run = json_object(), *facts = json_array();
-    char buf[NUMBERS_SIZE];
     int64_t started = -1, ended = -1;
     store_get_int(store, &started, NULL, "SELECT started_wall_ns FROM run", "");
     store_get_int(store, &ended, NULL, "SELECT ended_wall_ns FROM run", "");
@@ -100,8 +99,8 @@ json_t *html_run(struct store *store, const struct report *report)
                    "'' END || CASE state WHEN 'done' THEN '' ELSE ', ' || state END FROM run",
                    ""));
     facts_take(facts, "plan", store_get_text(store, "SELECT plan_path FROM run", ""));
-    facts_add(facts, "started", started > 0 ? numbers_time(started, buf) : NULL);
-    facts_add(facts, "took", ended > started ? numbers_duration(ended - started, buf) : NULL);
+    facts_add(facts, "started", started > 0 ? numbers_time(started, NUMBERS_BUFFER) : NULL);
+    facts_add(facts, "took", ended > started ? numbers_duration(ended - started, NUMBERS_BUFFER) : NULL);
     facts_host(store, facts);
     facts_work(store, facts);
     facts_take(
@@ -203,10 +202,9 @@ static json_t *judgement_output(const char *text)
 // What ended badly stands with the findings, which say what it does to the verdict.
 static void judgement_crashes(const struct report *report, json_t *list)
 {
-    char ending[NUMBERS_SIZE];
     for (int i = 0; i < report->crash_count && i < HTML_LIST_MAX; i++) {
         const struct report_crash *crash = &report->crashes[i];
-        char *text = xasprintf("%s in %lld launch%s", crash_ending(crash, ending),
+        char *text = xasprintf("%s in %lld launch%s", crash_ending(crash, NUMBERS_BUFFER),
                                (long long)crash->launches, crash->launches == 1 ? "" : "es");
         json_array_append_new(list, render_json_set(json_object(),
             "effect", json_string("note"), "kind", json_string("ended"), "text", html_text(text, HTML_TEXT_BYTES_MAX),

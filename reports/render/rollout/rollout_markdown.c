@@ -17,7 +17,7 @@ enum { MARKDOWN_DECISIONS = 100 };
 
 static void markdown_head(struct strbuf *out, const struct rollout_view *view)
 {
-    char *sentence = rollout_sentence(view), since[NUMBERS_SIZE], effect[NUMBERS_SIZE];
+    char *sentence = rollout_sentence(view);
     const struct rollout_decision *last = rollout_last_decision(view);
     strbuf_add(out, "## Rollout ");
     markdown_name(out, view->name);
@@ -32,13 +32,13 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
             strbuf_add(out, "\n");
         }
     free(basis);
-    strbuf_add(out, "\nSince %s", rollout_clock(view->since_ns, since));
+    strbuf_add(out, "\nSince %s", rollout_clock(view->since_ns, NUMBERS_BUFFER));
     if (last) {
         strbuf_add(out, ", decided by ");
         markdown_text(out, last->who);
         strbuf_add(out, " (%s)", rollout_rule_title(last->rule));
         if (last->effect_ns >= last->at_ns && last->percent_from != last->percent_to)
-            strbuf_add(out, "; the traffic was read back as decided after %s", rollout_effect(last, effect));
+            strbuf_add(out, "; the traffic was read back as decided after %s", rollout_effect(last, NUMBERS_BUFFER));
     }
     strbuf_add(out, ".\n\n");
     char *warnings = rollout_warnings(view), *rest = warnings, *line;
@@ -54,24 +54,22 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
 
 static void markdown_arm(struct strbuf *out, const char *name, const struct rollout_arm *arm)
 {
-    char buf[7][NUMBERS_SIZE];
-    strbuf_add(out, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", name, numbers_count((int64_t)arm->sum.requests, buf[0]),
-               numbers_count((int64_t)arm->sum.errors, buf[1]), rollout_rate(arm->sum.errors, arm->sum.requests, buf[2]),
-               numbers_count((int64_t)arm->sum.rejected, buf[3]), numbers_count((int64_t)arm->sum.wrong, buf[4]), rollout_ms(arm->p50_s, buf[5]),
-               rollout_ms(arm->p99_s, buf[6]));
+    strbuf_add(out, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", name, numbers_count((int64_t)arm->sum.requests, NUMBERS_BUFFER),
+               numbers_count((int64_t)arm->sum.errors, NUMBERS_BUFFER), rollout_rate(arm->sum.errors, arm->sum.requests, NUMBERS_BUFFER),
+               numbers_count((int64_t)arm->sum.rejected, NUMBERS_BUFFER), numbers_count((int64_t)arm->sum.wrong, NUMBERS_BUFFER),
+               rollout_ms(arm->p50_s, NUMBERS_BUFFER), rollout_ms(arm->p99_s, NUMBERS_BUFFER));
 }
 
 static void markdown_stage(struct strbuf *out, const struct rollout_view_stage *stage)
 {
-    char buf[6][NUMBERS_SIZE];
     const struct canary_second *candidate = &stage->arms[CANARY_CANDIDATE].sum;
     int64_t length_ns = stage->begin_s >= 0 && stage->end_s >= stage->begin_s ? (stage->end_s - stage->begin_s) * 1000000000 : -1;
     strbuf_add(out, "| %" PRId64 " | ", stage->number + 1);
     markdown_text(out, stage->name);
-    strbuf_add(out, " | %s | %s | %s | %s | %s | %s | ", rollout_percent(stage->percent, buf[0]),
-               stage->begin_s >= 0 ? rollout_clock(stage->begin_s * 1000000000, buf[1]) : "-", numbers_duration(length_ns, buf[2]),
-               numbers_count((int64_t)candidate->requests, buf[3]), rollout_rate(candidate->errors, candidate->requests, buf[4]),
-               rollout_ms(stage->arms[CANARY_CANDIDATE].p99_s, buf[5]));
+    strbuf_add(out, " | %s | %s | %s | %s | %s | %s | ", rollout_percent(stage->percent, NUMBERS_BUFFER),
+               stage->begin_s >= 0 ? rollout_clock(stage->begin_s * 1000000000, NUMBERS_BUFFER) : "-", numbers_duration(length_ns, NUMBERS_BUFFER),
+               numbers_count((int64_t)candidate->requests, NUMBERS_BUFFER), rollout_rate(candidate->errors, candidate->requests, NUMBERS_BUFFER),
+               rollout_ms(stage->arms[CANARY_CANDIDATE].p99_s, NUMBERS_BUFFER));
     markdown_text(out, stage->result ? stage->result : stage->begin_s >= 0 ? "not over" : "not begun");
     strbuf_add(out, " |\n");
 }
@@ -86,13 +84,14 @@ static void markdown_evidence(struct strbuf *out, const struct rollout_view *vie
         const struct rollout_series *series = &view->series[i];
         const struct rollout_point *point = &series->points[series->count - 1];
         const struct rollout_view_stage *stage = rollout_view_stage(view, series->stage);
-        char buf[3][NUMBERS_SIZE], *missing = rollout_missing(view, series->metric, point);
+        char *missing = rollout_missing(view, series->metric, point);
         strbuf_add(out, "| ");
         markdown_text(out, stage ? stage->name : "-");
         strbuf_add(out, " | ");
         markdown_text(out, rollout_metric_title(series->metric));
-        strbuf_add(out, " | %s | %s | %s | ", rollout_cell_value(series->metric, point->value, buf[0]),
-                   rollout_cell_value(series->metric, point->high, buf[1]), rollout_cell_value(series->metric, point->threshold, buf[2]));
+        strbuf_add(out, " | %s | %s | %s | ", rollout_cell_value(series->metric, point->value, NUMBERS_BUFFER),
+                   rollout_cell_value(series->metric, point->high, NUMBERS_BUFFER),
+                   rollout_cell_value(series->metric, point->threshold, NUMBERS_BUFFER));
         if (isfinite(point->evidence) && isfinite(point->needed))
             strbuf_add(out, "%.1f of %.1f", point->evidence, point->needed);
         strbuf_add(out, " | %s | %s |\n", rollout_verdict_word(point->verdict), point->verdict == ROLLOUT_UNDECIDED ? missing : "");
@@ -112,11 +111,10 @@ static void markdown_decisions(struct strbuf *out, const struct rollout_view *vi
         strbuf_add(out, "| time | rule | state | traffic | carried out after | who | reason |\n|---|---|---|---|--:|---|---|\n");
     for (size_t i = from; i < view->decision_count; i++) {
         const struct rollout_decision *decision = &view->decisions[i];
-        char at[NUMBERS_SIZE], a[NUMBERS_SIZE], b[NUMBERS_SIZE], effect[NUMBERS_SIZE];
-        strbuf_add(out, "| %s | %s | ", rollout_clock(decision->at_ns, at), rollout_rule_title(decision->rule));
+        strbuf_add(out, "| %s | %s | ", rollout_clock(decision->at_ns, NUMBERS_BUFFER), rollout_rule_title(decision->rule));
         markdown_text(out, decision->state_to);
-        strbuf_add(out, " | %s -> %s | %s | ", rollout_percent(decision->percent_from, a), rollout_percent(decision->percent_to, b),
-                   rollout_effect(decision, effect));
+        strbuf_add(out, " | %s -> %s | %s | ", rollout_percent(decision->percent_from, NUMBERS_BUFFER),
+                   rollout_percent(decision->percent_to, NUMBERS_BUFFER), rollout_effect(decision, NUMBERS_BUFFER));
         markdown_text(out, decision->who);
         strbuf_add(out, " | ");
         markdown_text(out, decision->reason);
@@ -136,8 +134,7 @@ static void markdown_sources(struct strbuf *out, const struct rollout_view *view
         strbuf_add(out, "| ");
         markdown_text(out, source->kind);
         for (int j = 0; j < 5; j++) {
-            char buf[NUMBERS_SIZE];
-            strbuf_add(out, " | %s", numbers[j] < 0 ? "-" : numbers_count(numbers[j], buf));
+            strbuf_add(out, " | %s", numbers[j] < 0 ? "-" : numbers_count(numbers[j], NUMBERS_BUFFER));
         }
         strbuf_add(out, " | ");
         markdown_text(out, source->problem ? source->problem : "");

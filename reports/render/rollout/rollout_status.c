@@ -66,7 +66,7 @@ static void status_row(struct status *status, const char *label, const char *con
 static void status_head(struct status *status)
 {
     const struct rollout_view *view = status->view;
-    char percent[NUMBERS_SIZE], since[NUMBERS_SIZE], ago[NUMBERS_SIZE];
+    char since[NUMBERS_SIZE];
     const struct rollout_view_stage *stage = rollout_view_stage(view, view->stage);
     char *name = screen_clean(view->name, false), *stage_name = stage ? screen_fit(stage->name, 20, false) : NULL;
     char *state = xasprintf("%s", rollout_state_title(view->state)), *where = stage
@@ -76,8 +76,8 @@ static void status_head(struct status *status)
     screen_style(&status->out, status_style(view->state), status->colour, state);
     rollout_clock(view->since_ns, since);
     bool today = view->read_ns - view->since_ns < STATUS_DAY_NS;
-    strbuf_add(&status->out, "  %s%s to the candidate, since %s (%s)  %s\n", where, rollout_percent(view->percent, percent),
-               today && strlen(since) > 11 ? since + 11 : since, rollout_ago(view->read_ns - view->since_ns, ago), name);
+    strbuf_add(&status->out, "  %s%s to the candidate, since %s (%s)  %s\n", where, rollout_percent(view->percent, NUMBERS_BUFFER),
+               today && strlen(since) > 11 ? since + 11 : since, rollout_ago(view->read_ns - view->since_ns, NUMBERS_BUFFER), name);
     if (view->reason[0])
         status_line(status, "why", SCREEN_STYLE_PLAIN, view->reason);
     char *warnings = rollout_warnings(view), *rest = warnings, *line;
@@ -96,10 +96,10 @@ static const int arm_widths[ARM_CELLS] = {13, 10, 12, 10, 8, 10, 10};
 
 static void status_arm(struct status *status, const char *label, const struct rollout_arm *arm)
 {
-    char buf[ARM_CELLS][NUMBERS_SIZE];
-    const char *cells[] = {numbers_count((int64_t)arm->sum.requests, buf[0]), numbers_count((int64_t)arm->sum.errors, buf[1]),
-                           rollout_rate(arm->sum.errors, arm->sum.requests, buf[2]), numbers_count((int64_t)arm->sum.rejected, buf[3]),
-                           numbers_count((int64_t)arm->sum.wrong, buf[4]), rollout_ms(arm->p50_s, buf[5]), rollout_ms(arm->p99_s, buf[6])};
+    const char *cells[] = {numbers_count((int64_t)arm->sum.requests, NUMBERS_BUFFER), numbers_count((int64_t)arm->sum.errors, NUMBERS_BUFFER),
+                           rollout_rate(arm->sum.errors, arm->sum.requests, NUMBERS_BUFFER),
+                           numbers_count((int64_t)arm->sum.rejected, NUMBERS_BUFFER), numbers_count((int64_t)arm->sum.wrong, NUMBERS_BUFFER),
+                           rollout_ms(arm->p50_s, NUMBERS_BUFFER), rollout_ms(arm->p99_s, NUMBERS_BUFFER)};
     status_row(status, label, cells, arm_widths, ARM_CELLS);
 }
 
@@ -118,16 +118,16 @@ static void status_cell(struct status *status, const struct rollout_series *seri
 {
     static const int widths[] = {12, 12, 12, 14};
     const struct rollout_point *point = &series->points[series->count - 1];
-    char buf[4][NUMBERS_SIZE], *missing = rollout_missing(status->view, series->metric, point), *title = screen_fit(rollout_metric_title(series->metric), 14, false);
-    const char *cells[] = {rollout_cell_value(series->metric, point->value, buf[0]), rollout_cell_value(series->metric, point->high, buf[1]),
-                           rollout_cell_value(series->metric, point->threshold, buf[2])};
+    char *missing = rollout_missing(status->view, series->metric, point), *title = screen_fit(rollout_metric_title(series->metric), 14, false);
+    char against[NUMBERS_SIZE] = "-";
     if (isfinite(point->evidence) && isfinite(point->needed))
-        snprintf(buf[3], sizeof buf[3], "%.1f of %.1f", point->evidence, point->needed);
-    else
-        snprintf(buf[3], sizeof buf[3], "-");
+        snprintf(against, sizeof against, "%.1f of %.1f", point->evidence, point->needed);
+    const char *cells[] = {rollout_cell_value(series->metric, point->value, NUMBERS_BUFFER),
+                           rollout_cell_value(series->metric, point->high, NUMBERS_BUFFER),
+                           rollout_cell_value(series->metric, point->threshold, NUMBERS_BUFFER), against};
     screen_pad(&status->out, title, 15, false);
     for (int i = 0; i < 4; i++)
-        screen_pad(&status->out, i < 3 ? cells[i] : buf[3], widths[i], true);
+        screen_pad(&status->out, cells[i], widths[i], true);
     strbuf_add(&status->out, "  ");
     screen_style(&status->out, status_verdict_style(point->verdict), status->colour, rollout_verdict_word(point->verdict));
     if (point->verdict == ROLLOUT_UNDECIDED)
@@ -156,16 +156,15 @@ static void status_evidence(struct status *status)
         status_cell(status, series);
     }
     const struct rollout_view_stage *stage = rollout_view_stage(status->view, status->view->stage);
-    char soak[NUMBERS_SIZE], done[NUMBERS_SIZE], need[NUMBERS_SIZE], had[NUMBERS_SIZE];
     if (!stage || rollout_ended(status->view) || stage->begin_s < 0)
         return;
     int64_t from_s = stage->judged_from_s >= 0 ? stage->judged_from_s : stage->begin_s, gone = status->view->read_ns - from_s * 1000000000;
     if (stage->soak_ns > 0)
-        strbuf_add(&status->out, "%-15s%s of %s%s\n", "soak", rollout_ago(gone < stage->soak_ns ? gone : stage->soak_ns, done),
-                   numbers_duration(stage->soak_ns, soak), gone < 0 ? " (warming up)" : "");
+        strbuf_add(&status->out, "%-15s%s of %s%s\n", "soak", rollout_ago(gone < stage->soak_ns ? gone : stage->soak_ns, NUMBERS_BUFFER),
+                   numbers_duration(stage->soak_ns, NUMBERS_BUFFER), gone < 0 ? " (warming up)" : "");
     if (stage->requests > 0)
-        strbuf_add(&status->out, "%-15s%s of %s\n", "requests", numbers_count((int64_t)stage->arms[CANARY_CANDIDATE].sum.requests, had),
-                   numbers_count(stage->requests, need));
+        strbuf_add(&status->out, "%-15s%s of %s\n", "requests", numbers_count((int64_t)stage->arms[CANARY_CANDIDATE].sum.requests, NUMBERS_BUFFER),
+                   numbers_count(stage->requests, NUMBERS_BUFFER));
 }
 
 static void status_sources(struct status *status)
@@ -197,9 +196,9 @@ static void status_decisions(struct status *status)
         strbuf_add(&status->out, "\n%s\n", from || view->decisions_left ? "last decisions" : "decisions");
     for (size_t i = view->decision_count; i-- > from;) {
         const struct rollout_decision *decision = &view->decisions[i];
-        char at[NUMBERS_SIZE], percent[NUMBERS_SIZE];
+        char at[NUMBERS_SIZE];
         char *text = xasprintf("%s: %s, %s to the candidate, by %s: %s", rollout_rule_title(decision->rule), decision->state_to,
-                               rollout_percent(decision->percent_to, percent), decision->who, decision->reason);
+                               rollout_percent(decision->percent_to, NUMBERS_BUFFER), decision->who, decision->reason);
         rollout_clock(decision->at_ns, at);
         if (strlen(at) > 19)
             memmove(at, at + 11, 9), at[8] = 0; // the time of the day: the date stands above

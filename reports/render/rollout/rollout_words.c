@@ -257,30 +257,29 @@ static void words_arms(struct strbuf *out, const struct rollout_series *series, 
 // "12; allowed: 0"
 static void words_count(struct strbuf *out, const char *metric, const struct rollout_point *point)
 {
-    char buf[NUMBERS_SIZE];
     if (isfinite(point->value))
-        strbuf_add(out, "%s", rollout_cell_value(metric, point->value, buf));
+        strbuf_add(out, "%s", rollout_cell_value(metric, point->value, NUMBERS_BUFFER));
     if (isfinite(point->threshold))
-        strbuf_add(out, "%sallowed: %s", out->len ? "; " : "", rollout_cell_value(metric, point->threshold, buf));
+        strbuf_add(out, "%sallowed: %s", out->len ? "; " : "", rollout_cell_value(metric, point->threshold, NUMBERS_BUFFER));
 }
 
 // "6.29 ms against the baseline's 1.42 ms; estimate 4.64 times, at most 6 times; allowed: up to +10 %"
 static void words_ratio(struct strbuf *out, const struct rollout_series *series, const struct rollout_view_stage *stage)
 {
     const struct rollout_point *point = &series->points[series->count - 1];
-    char buf[NUMBERS_SIZE];
     if (stage)
         words_arms(out, series, stage);
     if (isfinite(point->value) && out->len)
-        strbuf_add(out, "; estimate %s", words_times(point->value, buf));
+        strbuf_add(out, "; estimate %s", words_times(point->value, NUMBERS_BUFFER));
     else if (isfinite(point->value))
-        strbuf_add(out, "%s%s", words_times(point->value, buf), words_is_times(point->value) ? " the baseline's" : " against the baseline's");
+        strbuf_add(out, "%s%s", words_times(point->value, NUMBERS_BUFFER),
+                   words_is_times(point->value) ? " the baseline's" : " against the baseline's");
     else if (point->low > 0) // errors of the candidate alone
-        strbuf_add(out, "%sat least %s", out->len ? "; " : "none on the baseline; ", words_times(point->low, buf));
+        strbuf_add(out, "%sat least %s", out->len ? "; " : "none on the baseline; ", words_times(point->low, NUMBERS_BUFFER));
     if (isfinite(point->value) && isfinite(point->high))
-        strbuf_add(out, ", at most %s", words_times(point->high, buf));
+        strbuf_add(out, ", at most %s", words_times(point->high, NUMBERS_BUFFER));
     if (isfinite(point->threshold))
-        strbuf_add(out, "%sallowed: up to %s", out->len ? "; " : "", words_times(point->threshold, buf));
+        strbuf_add(out, "%sallowed: up to %s", out->len ? "; " : "", words_times(point->threshold, NUMBERS_BUFFER));
 }
 
 static void words_cell(struct strbuf *out, const struct rollout_view *view, const struct rollout_series *series)
@@ -311,13 +310,12 @@ static void words_chance(struct strbuf *out, const struct rollout_view *view)
     const struct rollout_decision *last = rollout_last_decision(view);
     const struct rollout_view_stage *stage = rollout_view_stage(view, view->stage);
     const json_t *alpha = json_object_get(json_object_get(view->plan, "gate"), "alpha");
-    char a[NUMBERS_SIZE], b[NUMBERS_SIZE];
     if (view->state != ROLLOUT_ROLLED_BACK || !last || strcmp(last->rule, "evidence") != 0 || !stage || !json_is_number(alpha))
         return;
     strbuf_add(out, "Compared second by second in that stage: %s requests of the candidate, %s of the baseline. Of candidates that equal the baseline "
                     "at most %.3g %% are rolled back for evidence, however often one looks.\n",
-               numbers_count((int64_t)stage->arms[CANARY_CANDIDATE].sum.requests, a), numbers_count((int64_t)stage->arms[CANARY_BASELINE].sum.requests, b),
-               100 * json_number_value(alpha));
+               numbers_count((int64_t)stage->arms[CANARY_CANDIDATE].sum.requests, NUMBERS_BUFFER),
+               numbers_count((int64_t)stage->arms[CANARY_BASELINE].sum.requests, NUMBERS_BUFFER), 100 * json_number_value(alpha));
 }
 
 char *rollout_basis(const struct rollout_view *view)
@@ -336,7 +334,6 @@ char *rollout_basis(const struct rollout_view *view)
 
 char *rollout_missing(const struct rollout_view *view, const char *metric, const struct rollout_point *point)
 {
-    char buf[NUMBERS_SIZE];
     if (point->verdict == ROLLOUT_PASS)
         return xstrdup("passed");
     if (point->verdict == ROLLOUT_FAIL)
@@ -344,7 +341,7 @@ char *rollout_missing(const struct rollout_view *view, const char *metric, const
     if (rollout_ended(view))
         return xstrdup("no verdict");
     if (point->missing > 0)
-        return xasprintf("about %s more requests, if the arms are equal", numbers_count(point->missing, buf));
+        return xasprintf("about %s more requests, if the arms are equal", numbers_count(point->missing, NUMBERS_BUFFER));
     if (isfinite(point->low) && isfinite(point->threshold) && point->low > point->threshold)
         return xstrdup("beyond the margin, and not told from chance");
     return xstrdup("no verdict yet");
@@ -353,11 +350,10 @@ char *rollout_missing(const struct rollout_view *view, const char *metric, const
 char *rollout_warnings(const struct rollout_view *view)
 {
     struct strbuf out = {0};
-    char buf[NUMBERS_SIZE], more[NUMBERS_SIZE];
     int64_t silent = view->read_ns - view->heartbeat_ns;
     if (!rollout_ended(view) && silent > words_heartbeat_ns)
         strbuf_add(&out, "%s for %s: start `upgate canary run` again; it goes on where it was.\n",
-                   view->pid > 0 ? "The controller has not written" : "No controller is at work", rollout_ago(silent, buf));
+                   view->pid > 0 ? "The controller has not written" : "No controller is at work", rollout_ago(silent, NUMBERS_BUFFER));
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         if (view->up[arm] == 0)
             strbuf_add(&out, "The %s is down by the proxy's health check.\n", rollout_arm_word(arm));
@@ -367,7 +363,8 @@ char *rollout_warnings(const struct rollout_view *view)
             strbuf_add(&out, "Source %s: %s\n", source->kind, source->problem);
         else if (source->lost > 0 || source->dropped > 0)
             strbuf_add(&out, "Source %s: %s lines lost, %s not understood; what they told is in no count.\n", source->kind,
-                       numbers_count(source->lost > 0 ? source->lost : 0, buf), numbers_count(source->dropped > 0 ? source->dropped : 0, more));
+                       numbers_count(source->lost > 0 ? source->lost : 0, NUMBERS_BUFFER),
+                       numbers_count(source->dropped > 0 ? source->dropped : 0, NUMBERS_BUFFER));
     }
     return strbuf_take(&out);
 }

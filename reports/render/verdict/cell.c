@@ -245,7 +245,6 @@ static const char *cell_news(const struct report_cell *cell)
 char *cell_remark(const struct report_cell *cell)
 {
     struct strbuf remark = {0};
-    char number[NUMBERS_SIZE];
     if (cell->verdict != REPORT_VERDICT_FAIL && cell->verdict != REPORT_VERDICT_INCONCLUSIVE)
         return strbuf_take(&remark);
     const char *news = cell_news(cell);
@@ -255,7 +254,7 @@ char *cell_remark(const struct report_cell *cell)
             strbuf_add(&remark, "; needs ~%lld pairs", (long long)cell->pairs_needed);
         if (isfinite(cell->mde))
             strbuf_add(&remark, "; %lld pairs can see >= %s", (long long)cell->pairs,
-                       numbers_fraction(cell->mde, number));
+                       numbers_fraction(cell->mde, NUMBERS_BUFFER));
     }
     if (cell->confirmed >= 0 && !strstr(news, "fresh pairs"))
         strbuf_add(&remark, "; %sconfirmed on %lld fresh pairs", cell->confirmed ? "" : "not ",

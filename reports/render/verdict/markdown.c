@@ -46,7 +46,6 @@ static bool markdown_add(struct markdown *md, struct strbuf *piece)
 static void markdown_head(struct markdown *md)
 {
     const struct report *report = md->report;
-    char began[NUMBERS_SIZE], took[NUMBERS_SIZE];
     struct strbuf *out = &md->out;
     static const char *const titles[REPORT_VERDICT_COUNT] = {
         [REPORT_VERDICT_FAIL] = "\xe2\x9d\x8c upgate: FAIL",
@@ -62,10 +61,10 @@ static void markdown_head(struct markdown *md)
     markdown_name(out, report->side_names[0]);
     strbuf_add(out, ", %d workload%s, run `%.8s` of %s", report->workload_count,
                report->workload_count == 1 ? "" : "s", report->uuid,
-               numbers_time(report->started_wall_ns, began));
+               numbers_time(report->started_wall_ns, NUMBERS_BUFFER));
     if (report->ended_wall_ns >= 0)
         strbuf_add(out, ", %s",
-                   numbers_duration(report->ended_wall_ns - report->started_wall_ns, took));
+                   numbers_duration(report->ended_wall_ns - report->started_wall_ns, NUMBERS_BUFFER));
     if (strcmp(report->kind, "aa") == 0)
         strbuf_add(out, ". A/A: both sides are the same");
     if (strcmp(report->state, "done") != 0)
@@ -81,19 +80,17 @@ static void markdown_head(struct markdown *md)
 
 static void markdown_table_head(struct markdown *md)
 {
-    char confidence[NUMBERS_SIZE];
     strbuf_add(
         &md->out,
         "| verdict | workload | metric | baseline | candidate | change | %s | margin | pairs | "
         "|\n|---|---|---|--:|--:|--:|:-:|--:|--:|---|\n",
-        cell_confidence(md->report->cells, md->report->cell_count, confidence));
+        cell_confidence(md->report->cells, md->report->cell_count, NUMBERS_BUFFER));
     md->omitted = 0;
 }
 
 static void markdown_row(struct markdown *md, const struct report_cell *cell)
 {
-    char a[NUMBERS_SIZE], b[NUMBERS_SIZE], change[NUMBERS_SIZE], interval[NUMBERS_SIZE],
-        margin[NUMBERS_SIZE];
+    char a[NUMBERS_SIZE], b[NUMBERS_SIZE];
     struct strbuf row = {0};
     cell_medians(cell, a, b);
     bool bold = cell->gating && cell->verdict == REPORT_VERDICT_FAIL;
@@ -104,8 +101,8 @@ static void markdown_row(struct markdown *md, const struct report_cell *cell)
     markdown_name(&row, cell->metric);
     strbuf_add(&row, "%s | %s | %s | %s%s%s | %s | %s | %lld | ",
                cell->higher_is_better ? " \xe2\x86\x91" : "", a, b, bold ? "**" : "", // ↑
-               cell_change(cell, change), bold ? "**" : "", cell_interval(cell, interval),
-               cell_margin(cell, margin), (long long)cell->pairs);
+               cell_change(cell, NUMBERS_BUFFER), bold ? "**" : "", cell_interval(cell, NUMBERS_BUFFER),
+               cell_margin(cell, NUMBERS_BUFFER), (long long)cell->pairs);
     char *remark = cell_remark(cell);
     markdown_text(&row, remark);
     free(remark);
@@ -231,7 +228,6 @@ static void markdown_parity(struct markdown *md)
     md->omitted = 0;
     for (int i = 0; i < report->parity_count; i++) {
         const struct report_parity *parity = &report->parity[i];
-        char a[NUMBERS_SIZE], b[NUMBERS_SIZE];
         struct strbuf row = {0};
         strbuf_add(&row, "| %s | ", markdown_marks[parity->verdict]);
         markdown_name(&row, parity->workload);
@@ -239,8 +235,8 @@ static void markdown_parity(struct markdown *md)
         markdown_name(&row, parity->tensor);
         strbuf_add(&row, " | ");
         markdown_text(&row, parity->rule);
-        strbuf_add(&row, " | %s | %s | ", numbers_error(parity->error_a, a),
-                   numbers_error(parity->error_b, b));
+        strbuf_add(&row, " | %s | %s | ", numbers_error(parity->error_a, NUMBERS_BUFFER),
+                   numbers_error(parity->error_b, NUMBERS_BUFFER));
         if (parity->verdict != REPORT_VERDICT_PASS)
             markdown_text(&row, parity->reason);
         strbuf_add(&row, " |\n");
@@ -253,7 +249,6 @@ static void markdown_parity(struct markdown *md)
 static void markdown_trust(struct markdown *md)
 {
     const struct report *report = md->report;
-    char number[NUMBERS_SIZE];
     strbuf_add(&md->out, "**Trust**: %s",
                report->trust_ok ? "ok" : "breached, what was lost makes the verdict inconclusive");
     for (int i = 0; i < report->ledger_count && i < MARKDOWN_LIST_MAX; i++) {
@@ -265,7 +260,7 @@ static void markdown_trust(struct markdown *md)
         markdown_text(&text, ledger->producer);
         strbuf_add(&text, " ");
         markdown_text(&text, ledger->kind);
-        strbuf_add(&text, ": %s dropped", numbers_count(ledger->dropped, number));
+        strbuf_add(&text, ": %s dropped", numbers_count(ledger->dropped, NUMBERS_BUFFER));
         if (ledger->detail) {
             strbuf_add(&text, " (");
             markdown_text(&text, ledger->detail);
@@ -283,12 +278,11 @@ static void markdown_crashes(struct markdown *md)
     const struct report *report = md->report;
     for (int i = 0; i < report->crash_count && i < MARKDOWN_LIST_MAX; i++) {
         const struct report_crash *crash = &report->crashes[i];
-        char ending[NUMBERS_SIZE];
         struct strbuf text = {0};
         strbuf_add(&text, "<details%s><summary>", i == 0 ? " open" : "");
         markdown_html(&text, crash->workload);
         strbuf_add(&text, ", %s: %s in %lld launch%s</summary>\n\n", report_side_word(crash->side),
-                   crash_ending(crash, ending), (long long)crash->launches,
+                   crash_ending(crash, NUMBERS_BUFFER), (long long)crash->launches,
                    crash->launches == 1 ? "" : "es");
         if (crash->stderr_tail && *crash->stderr_tail)
             markdown_stderr(&text, crash->stderr_tail);

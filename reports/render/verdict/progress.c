@@ -56,10 +56,9 @@ static void progress_title(struct strbuf *out, const struct progress_state *stat
 
 static void progress_times(struct strbuf *out, const struct progress_state *state)
 {
-    char time[NUMBERS_SIZE];
-    strbuf_add(out, "%s so far", numbers_duration(state->elapsed_ns, time));
+    strbuf_add(out, "%s so far", numbers_duration(state->elapsed_ns, NUMBERS_BUFFER));
     if (state->remaining_ns >= 0)
-        strbuf_add(out, ", about %s left", numbers_duration(state->remaining_ns, time));
+        strbuf_add(out, ", about %s left", numbers_duration(state->remaining_ns, NUMBERS_BUFFER));
 }
 
 static bool progress_decided(const struct progress_cell *cell)
@@ -74,10 +73,9 @@ static void progress_numbers(struct strbuf *out, const struct progress_cell *cel
                                    .ci_lower = cell->ci_lower,
                                    .ci_upper = cell->ci_upper,
                                    .margin = NAN};
-    char change[NUMBERS_SIZE], interval[NUMBERS_SIZE];
-    strbuf_add(out, "%s", cell_change(&as, change));
+    strbuf_add(out, "%s", cell_change(&as, NUMBERS_BUFFER));
     if (isfinite(cell->ci_lower) && isfinite(cell->ci_upper))
-        strbuf_add(out, " (%s)", cell_interval(&as, interval));
+        strbuf_add(out, " (%s)", cell_interval(&as, NUMBERS_BUFFER));
 }
 
 static void progress_line(struct strbuf *panel, struct strbuf *line, int width, int *lines)

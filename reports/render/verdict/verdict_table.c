@@ -63,16 +63,15 @@ static void table_banner(struct table *table, const struct report *report)
 
 static void table_run(struct table *table, const struct report *report)
 {
-    char began[NUMBERS_SIZE], took[NUMBERS_SIZE];
     table_line(table, "baseline", SCREEN_STYLE_BOLD, report->side_names[0]);
     table_line(table, "candidate", SCREEN_STYLE_BOLD, report->side_names[1]);
     struct strbuf text = {0};
     strbuf_add(&text, "%.8s of %s, %d workload%s", report->uuid,
-               numbers_time(report->started_wall_ns, began), report->workload_count,
+               numbers_time(report->started_wall_ns, NUMBERS_BUFFER), report->workload_count,
                report->workload_count == 1 ? "" : "s");
     if (report->ended_wall_ns >= 0)
         strbuf_add(&text, ", %s",
-                   numbers_duration(report->ended_wall_ns - report->started_wall_ns, took));
+                   numbers_duration(report->ended_wall_ns - report->started_wall_ns, NUMBERS_BUFFER));
     if (strcmp(report->kind, "aa") == 0)
         strbuf_add(&text, ", A/A: both sides are the same");
     if (strcmp(report->state, "done") != 0)
@@ -118,15 +117,14 @@ static void table_parity(struct table *table, const struct report *report)
         passed += parity->verdict == REPORT_VERDICT_PASS;
         if (parity->verdict == REPORT_VERDICT_PASS && passed > TABLE_PARITY_MAX)
             continue;
-        char a[NUMBERS_SIZE], b[NUMBERS_SIZE];
         struct strbuf text = {0};
         strbuf_add(&text, "%s: %s %s",
                    parity->verdict == REPORT_VERDICT_FAIL ? "FAIL"
                                                           : report_verdict_word(parity->verdict),
                    parity->workload, parity->tensor);
         if (isfinite(parity->error_a) || isfinite(parity->error_b))
-            strbuf_add(&text, ", error %s -> %s", numbers_error(parity->error_a, a),
-                       numbers_error(parity->error_b, b));
+            strbuf_add(&text, ", error %s -> %s", numbers_error(parity->error_a, NUMBERS_BUFFER),
+                       numbers_error(parity->error_b, NUMBERS_BUFFER));
         strbuf_add(&text, " (%s)", parity->rule);
         if (parity->verdict != REPORT_VERDICT_PASS)
             strbuf_add(&text, ": %s", parity->reason);
@@ -145,14 +143,13 @@ static void table_parity(struct table *table, const struct report *report)
 // "nothing lost of 16,000 records (steps), 480 blocks (turns)"
 static void table_trust_kept(struct strbuf *text, const struct report *report)
 {
-    char number[NUMBERS_SIZE];
     bool begun = false;
     for (int i = 0; i < report->ledger_count; i++) {
         const struct report_ledger *ledger = &report->ledger[i];
         if (ledger->dropped || ledger->breach || ledger->seen <= 0)
             continue;
         strbuf_add(text, "%s%s %s (%s)", begun ? ", " : "nothing lost of ",
-                   numbers_count(ledger->seen, number), ledger->kind, ledger->producer);
+                   numbers_count(ledger->seen, NUMBERS_BUFFER), ledger->kind, ledger->producer);
         begun = true;
     }
     if (!begun)
@@ -162,7 +159,6 @@ static void table_trust_kept(struct strbuf *text, const struct report *report)
 static void table_trust(struct table *table, const struct report *report)
 {
     enum screen_style style = report->trust_ok ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE;
-    char number[NUMBERS_SIZE], of[NUMBERS_SIZE];
     struct strbuf text = {0};
     strbuf_add(&text, report->trust_ok ? "ok: "
                                        : "BREACHED: what was lost makes the verdict inconclusive");
@@ -175,9 +171,9 @@ static void table_trust(struct table *table, const struct report *report)
         if (!ledger->breach && ledger->dropped == 0)
             continue;
         strbuf_add(&text, "%s%s %s: %s dropped", ledger->breach ? "breach: " : "", ledger->producer,
-                   ledger->kind, numbers_count(ledger->dropped, number));
+                   ledger->kind, numbers_count(ledger->dropped, NUMBERS_BUFFER));
         if (ledger->seen >= 0)
-            strbuf_add(&text, " of %s", numbers_count(ledger->seen, of));
+            strbuf_add(&text, " of %s", numbers_count(ledger->seen, NUMBERS_BUFFER));
         if (ledger->detail)
             strbuf_add(&text, ", %s", ledger->detail);
         table_line(table, "", SCREEN_STYLE_PLAIN, text.text);
@@ -197,15 +193,14 @@ static void table_calibration(struct table *table, const struct report *report)
     for (int i = 0;
          !report->calibrated && i < report->certificate_count && i < TABLE_CERTIFICATES_MAX; i++) {
         const struct report_certificate *certificate = &report->certificates[i];
-        char margin[NUMBERS_SIZE], sd[NUMBERS_SIZE];
         strbuf_add(&text, "%s %s (%s, turns of %s): ", certificate->scope, certificate->metric,
                    certificate->kind, certificate->interleave);
         if (certificate->objection)
             strbuf_add(&text, "no certificate: %s", certificate->objection);
         else
             strbuf_add(&text, "certified for a margin of %s and a spread of pairs up to %s",
-                       numbers_fraction(certificate->margin, margin),
-                       numbers_fraction(certificate->pair_sd, sd));
+                       numbers_fraction(certificate->margin, NUMBERS_BUFFER),
+                       numbers_fraction(certificate->pair_sd, NUMBERS_BUFFER));
         table_line(table, "", SCREEN_STYLE_PLAIN, text.text);
         strbuf_free(&text);
     }
@@ -243,10 +238,9 @@ static void table_crashes(struct table *table, const struct report *report)
 {
     for (int i = 0; i < report->crash_count && i < TABLE_CRASHES_MAX; i++) {
         const struct report_crash *crash = &report->crashes[i];
-        char ending[NUMBERS_SIZE];
         char *text = xasprintf(
             "%s, %s (%s): %s in %lld launch%s%s", crash->workload, report_side_word(crash->side),
-            report->side_names[crash->side], crash_ending(crash, ending),
+            report->side_names[crash->side], crash_ending(crash, NUMBERS_BUFFER),
             (long long)crash->launches, crash->launches == 1 ? "" : "es",
             crash->stderr_tail && *crash->stderr_tail ? "; the end of its stderr:"
                                                       : "; nothing on its stderr");

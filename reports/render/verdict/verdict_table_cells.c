@@ -51,16 +51,16 @@ static const char *table_mark(const struct report_cell *cell)
 
 static void table_row_fill(struct table_row *row, const struct report_cell *cell, bool utf8)
 {
-    char a[NUMBERS_SIZE], b[NUMBERS_SIZE], text[NUMBERS_SIZE];
+    char a[NUMBERS_SIZE], b[NUMBERS_SIZE];
     cell_medians(cell, a, b);
     row->fields[TABLE_COLUMN_MARK] = xstrdup(table_mark(cell));
     row->fields[TABLE_COLUMN_WORKLOAD] = screen_clean(cell->workload, utf8);
     row->fields[TABLE_COLUMN_METRIC] = screen_clean(cell->metric, utf8);
     row->fields[TABLE_COLUMN_MEDIAN_A] = xstrdup(a);
     row->fields[TABLE_COLUMN_MEDIAN_B] = xstrdup(b);
-    row->fields[TABLE_COLUMN_CHANGE] = xstrdup(cell_change(cell, text));
-    row->fields[TABLE_COLUMN_INTERVAL] = xstrdup(cell_interval(cell, text));
-    row->fields[TABLE_COLUMN_MARGIN] = xstrdup(cell_margin(cell, text));
+    row->fields[TABLE_COLUMN_CHANGE] = xstrdup(cell_change(cell, NUMBERS_BUFFER));
+    row->fields[TABLE_COLUMN_INTERVAL] = xstrdup(cell_interval(cell, NUMBERS_BUFFER));
+    row->fields[TABLE_COLUMN_MARGIN] = xstrdup(cell_margin(cell, NUMBERS_BUFFER));
     row->fields[TABLE_COLUMN_PAIRS] = xasprintf("%lld", (long long)cell->pairs);
     char *remark = cell_remark(cell);
     row->remark = screen_clean(remark, utf8);
@@ -233,7 +233,6 @@ static void table_row_stack(struct table *table, const struct table_row *row,
 // What the numbers in the lines above are.
 static void table_legend(struct table *table, const struct report *report)
 {
-    char confidence[NUMBERS_SIZE];
     struct strbuf text = {0}, higher = {0};
     bool observed = false;
     for (int i = 0; i < report->cell_count; i++) {
@@ -247,7 +246,7 @@ static void table_legend(struct table *table, const struct report *report)
     strbuf_add(
         &text,
         "Medians over launches; change and %s: candidate over baseline, from pairs of launches.",
-        cell_confidence(report->cells, report->cell_count, confidence));
+        cell_confidence(report->cells, report->cell_count, NUMBERS_BUFFER));
     if (higher.len)
         strbuf_add(&text, " Higher is better for %s, lower for the rest.", higher.text);
     else
