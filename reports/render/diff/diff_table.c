@@ -2,7 +2,6 @@
 // The terminal table of a difference: how the step changed, what both sides spent it on, what the
 // change is made of with place, interval, evidence and suspects, and what weakens the answer. Every
 // text of the store is cleaned on its way.
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 #include "reports/render/text/table.h"
 
 enum {
-    DIFF_WIDTH_MAX = 140,
     DIFF_BRIEF = 3,
     DIFF_NAMED_MAX = 20,  // told in full
     DIFF_UNNAMED_MAX = 3, // shown when nothing is named
@@ -35,31 +33,16 @@ static enum screen_style diff_style(double delta_ns)
     return delta_ns > 0 ? SCREEN_STYLE_FAIL : SCREEN_STYLE_PASS;
 }
 
-static void diff_styled(struct table *table, enum screen_style style, char *headline)
+static void diff_paragraph(struct table *table, enum screen_style style, char *text)
 {
-    char *clean = screen_clean(headline, table->utf8);
-    struct strbuf lines = {0};
-    screen_wrap(&lines, clean, table->width, 0, 0);
-    lines.text[--lines.len] = 0; // the style ends before the line does
-    screen_style(&table->out, style, table->color, lines.text);
-    strbuf_add(&table->out, "\n");
-    strbuf_free(&lines);
-    free(clean);
-    free(headline);
+    table_paragraph(table, style, text);
+    free(text);
 }
 
 static void diff_head(struct table *table, const struct diff_workload *workload)
 {
     bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
-    diff_styled(table, told ? diff_style(workload->delta_ns) : SCREEN_STYLE_BOLD, diff_text_headline(workload));
-}
-
-static void diff_paragraph(struct table *table, char *text)
-{
-    char *clean = screen_clean(text, table->utf8);
-    screen_wrap(&table->out, clean, table->width, 0, 0);
-    free(clean);
-    free(text);
+    diff_paragraph(table, told ? diff_style(workload->delta_ns) : SCREEN_STYLE_BOLD, diff_text_headline(workload));
 }
 
 static void diff_parts(struct table *table, const struct diff_workload *workload)
@@ -262,17 +245,17 @@ static void diff_memory_section(struct table *table, const struct diff_view *vie
     char *headline = diff_text_memory(workload, memory);
     if (!headline)
         return;
-    diff_styled(table, diff_style(memory->peak_b_bytes - memory->peak_a_bytes), headline);
+    diff_paragraph(table, diff_style(memory->peak_b_bytes - memory->peak_a_bytes), headline);
     if (view->brief)
         return;
-    diff_paragraph(table, diff_text_memory_answer(memory));
+    diff_paragraph(table, SCREEN_STYLE_PLAIN, diff_text_memory_answer(memory));
     size_t max = view->all ? memory->part_count : memory->told_count < DIFF_MEMORY_MAX ? memory->told_count : DIFF_MEMORY_MAX;
     for (size_t i = 0; i < max; i++)
         diff_line(table, i ? "" : memory->gpu ? "GPU memory" : "memory", diff_text_memory_part(&memory->parts[i]));
     char *touched = diff_text_memory_touched(memory);
     if (!touched)
         return;
-    diff_paragraph(table, touched);
+    diff_paragraph(table, SCREEN_STYLE_PLAIN, touched);
     max = view->all ? memory->touch_count : memory->touch_told_count;
     for (size_t i = 0; i < max && i < DIFF_MEMORY_MAX; i++)
         diff_line(table, i ? "" : memory->gpu ? "allocated" : "touched", diff_text_touch(memory, &memory->touches[i]));
@@ -284,10 +267,10 @@ static void diff_slow_section(struct table *table, const struct diff_view *view,
     char *headline = view->brief && !slow->failed && !slow->part_count ? NULL : diff_text_slow(workload);
     if (!headline)
         return;
-    diff_styled(table, slow->part_count ? diff_style(slow->b_ns - slow->a_ns) : SCREEN_STYLE_INCONCLUSIVE, headline);
+    diff_paragraph(table, slow->part_count ? diff_style(slow->b_ns - slow->a_ns) : SCREEN_STYLE_INCONCLUSIVE, headline);
     if (view->brief)
         return;
-    diff_paragraph(table, diff_text_slow_answer(workload));
+    diff_paragraph(table, SCREEN_STYLE_PLAIN, diff_text_slow_answer(workload));
     for (size_t i = 0; i < slow->part_count && (view->all || i < DIFF_SLOW_MAX); i++) {
         const struct diff_contribution *part = &slow->parts[i].contribution;
         diff_line(table, i ? "" : "slow", diff_text_slow_part(&slow->parts[i]));
@@ -302,12 +285,12 @@ static void diff_cpu_section(struct table *table, const struct diff_view *view, 
     char *headline = view->brief && !cpu->part_count ? NULL : diff_text_cpu(workload);
     if (!headline)
         return;
-    diff_styled(table, cpu->part_count ? diff_style(workload->cpu_b_ns - workload->cpu_a_ns) : SCREEN_STYLE_INCONCLUSIVE, headline);
+    diff_paragraph(table, cpu->part_count ? diff_style(workload->cpu_b_ns - workload->cpu_a_ns) : SCREEN_STYLE_INCONCLUSIVE, headline);
     char *places = diff_text_cpu_answer(workload);
     if (view->brief || !places)
         free(places);
     else
-        diff_paragraph(table, places);
+        diff_paragraph(table, SCREEN_STYLE_PLAIN, places);
     for (size_t i = 0; !view->brief && i < cpu->part_count && (view->all || i < DIFF_FIRST_MAX); i++) {
         const struct diff_contribution *part = &cpu->parts[i].contribution;
         diff_line(table, i ? "" : "CPU time", diff_text_launch_part(&cpu->parts[i], true));
@@ -334,7 +317,7 @@ static void diff_section(struct table *table, const struct diff_view *view,
     if (view->brief)
         diff_brief(table, workload);
     else
-        diff_paragraph(table, diff_text_answer(workload));
+        diff_paragraph(table, SCREEN_STYLE_PLAIN, diff_text_answer(workload));
     if (!slow_first)
         diff_slow_section(table, view, workload);
     for (int i = 0; i < 2; i++)
@@ -353,18 +336,10 @@ static void diff_section(struct table *table, const struct diff_view *view,
 int diff_view_table(const struct diff_view *view, const struct render_opts *opts, FILE *stream,
                     struct error *err)
 {
-    int width = opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, rc = 0;
-    struct table table = {.width = width > DIFF_WIDTH_MAX ? DIFF_WIDTH_MAX : width,
-                          .color = opts->color,
-                          .utf8 = opts->utf8};
+    struct table table = table_begin(opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, opts->color, opts->utf8);
     for (size_t i = 0; i < view->diff->workload_count; i++) {
         strbuf_add(&table.out, i ? "\n" : "");
         diff_section(&table, view, &view->diff->workloads[i]);
     }
-    errno = 0;
-    if (fwrite(table.out.text, 1, table.out.len, stream) != table.out.len || fflush(stream) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print the difference: %s",
-                       strerror(errno ? errno : EIO));
-    strbuf_free(&table.out);
-    return rc;
+    return table_end(&table, stream, "the difference", err);
 }

@@ -163,12 +163,10 @@ void stalls_heat_table(struct table *table, const struct stall_heat *heat)
     char *head = stalls_heat_head(heat);
     if (!head)
         return;
-    char *clean = screen_clean(head, table->utf8);
     strbuf_add(&table->out, "\n");
-    screen_wrap(&table->out, clean, table->width, 0, 0);
+    table_paragraph(table, SCREEN_STYLE_PLAIN, head);
     if (table->width >= HEAT_LABEL_MIN + HEAT_GAP + (int)heat->blocks + HEAT_MEAN)
         heat_map(table, heat);
-    free(clean);
     free(head);
 }
 

@@ -2,7 +2,6 @@
 // The terminal table of stalls: the answer first, then all causes by what they cost, the first few
 // in full, what the answer rests on, and what to do next. Reads what was found, writes the stream.
 // Every text of the store is cleaned on its way.
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "reports/render/text/table.h"
 
 enum {
-    STALLS_WIDTH_MAX = 140,
     STALLS_KERNEL_MAX = 6, // frames of a line
     STALLS_USER_MAX = 5,
     STALLS_CMDLINE_MAX = 240, // columns of a command line
@@ -36,15 +34,7 @@ static void stalls_answer(struct table *table, const struct stalls_shown *shown)
 {
     char *why_not = stalls_view_nothing(shown);
     char *answer = why_not ? why_not : stalls_text_answer(shown);
-    char *clean = screen_clean(answer, table->utf8);
-    struct strbuf lines = {0};
-    screen_wrap(&lines, clean, table->width, 0, 0);
-    lines.text[--lines.len] = 0; // the style ends before the line does
-    screen_style(&table->out, why_not ? SCREEN_STYLE_INCONCLUSIVE : stalls_style(shown->stalls),
-                 table->color, lines.text);
-    strbuf_add(&table->out, "\n");
-    strbuf_free(&lines);
-    free(clean);
+    table_paragraph(table, why_not ? SCREEN_STYLE_INCONCLUSIVE : stalls_style(shown->stalls), answer);
     free(answer);
 }
 
@@ -207,10 +197,8 @@ static void stalls_worst(struct table *table, const struct stalls_view *view)
                      ? xasprintf("No stall found in %zu of %zu recordings; the others say nothing",
                                  view->count - mute, view->count)
                      : xasprintf("No stall found in %zu recordings", view->count);
-    char *clean = screen_clean(text, table->utf8);
-    screen_wrap(&table->out, clean, table->width, 0, 0);
+    table_paragraph(table, SCREEN_STYLE_PLAIN, text);
     strbuf_add(&table->out, "\n");
-    free(clean);
     free(text);
     free(answer);
     free(name);
@@ -236,9 +224,8 @@ static void stalls_what_if(struct table *table, const struct stall_what_if *what
     char *head = stalls_what_if_head(what_if);
     if (!head)
         return;
-    char *clean = screen_clean(head, table->utf8);
     strbuf_add(&table->out, "\n");
-    screen_wrap(&table->out, clean, table->width, 0, 0);
+    table_paragraph(table, SCREEN_STYLE_PLAIN, head);
     for (int i = 0; i < STALLS_QUESTION_COUNT; i++) {
         double ns = stalls_what_if_ns(what_if, (enum stalls_question)i);
         if (!isfinite(ns))
@@ -250,7 +237,6 @@ static void stalls_what_if(struct table *table, const struct stall_what_if *what
         strbuf_add(&table->out, "\n");
         free(question);
     }
-    free(clean);
     free(head);
 }
 
@@ -287,18 +273,10 @@ static void stalls_section(struct table *table, const struct stalls_view *view, 
 int stalls_view_table(const struct stalls_view *view, const struct render_opts *opts, FILE *stream,
                       struct error *err)
 {
-    int width = opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, rc = 0;
-    struct table table = {.width = width > STALLS_WIDTH_MAX ? STALLS_WIDTH_MAX : width,
-                          .color = opts->color,
-                          .utf8 = opts->utf8};
+    struct table table = table_begin(opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, opts->color, opts->utf8);
     if (view->count > 1)
         stalls_worst(&table, view);
     for (size_t i = 0; i < view->count; i++)
         stalls_section(&table, view, i);
-    errno = 0;
-    if (fwrite(table.out.text, 1, table.out.len, stream) != table.out.len || fflush(stream) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print the stalls: %s",
-                       strerror(errno ? errno : EIO));
-    strbuf_free(&table.out);
-    return rc;
+    return table_end(&table, stream, "the stalls", err);
 }

@@ -3,7 +3,6 @@
 // next. Reads struct report, writes the stream. Every text of the store is cleaned on its way.
 #include "reports/render/verdict/verdict_table.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 #include "reports/render/verdict/cell.h"
 
 enum {
-    TABLE_WIDTH_MAX = 140,  // longer lines are hard to follow
     TABLE_PARITY_MAX = 12,  // lines of parity checks that pass
     TABLE_CRASHES_MAX = 6,  // kinds of bad endings
     TABLE_STDERR_LINES = 8, // the end of a traceback
@@ -351,10 +349,7 @@ int render_verdict_table(struct store *store, const struct render_opts *opts, FI
     int rc = report_load(store, &report, err);
     if (rc)
         return rc;
-    int width = opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT;
-    struct table table = {.width = width > TABLE_WIDTH_MAX ? TABLE_WIDTH_MAX : width,
-                          .color = opts->color,
-                          .utf8 = opts->utf8};
+    struct table table = table_begin(opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, opts->color, opts->utf8);
     table_banner(&table, report);
     table_run(&table, report);
     table_findings(&table, report, false);
@@ -367,11 +362,7 @@ int render_verdict_table(struct store *store, const struct render_opts *opts, FI
     table_notes(&table, report);
     table_crashes(&table, report);
     table_next(&table, report);
-    errno = 0;
-    if (fwrite(table.out.text, 1, table.out.len, stream) != table.out.len || fflush(stream) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print the verdict: %s",
-                       strerror(errno ? errno : EIO));
-    strbuf_free(&table.out);
+    rc = table_end(&table, stream, "the verdict", err);
     report_free(report);
     return rc;
 }

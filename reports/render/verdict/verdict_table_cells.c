@@ -256,12 +256,7 @@ static void table_legend(struct table *table, const struct report *report)
     free(steps);
     if (observed)
         strbuf_add(&text, " What is observed never gates.");
-    struct strbuf wrapped = {0};
-    screen_wrap(&wrapped, text.text, table->width, 0, 0);
-    wrapped.text[wrapped.len - 1] = 0; // the newline goes after the style's end
-    screen_style(&table->out, SCREEN_STYLE_DIM, table->color, wrapped.text);
-    strbuf_add(&table->out, "\n");
-    strbuf_free(&wrapped);
+    table_paragraph(table, SCREEN_STYLE_DIM, text.text);
     strbuf_free(&higher);
     strbuf_free(&text);
 }
