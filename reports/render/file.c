@@ -210,11 +210,8 @@ static char *file_markdown_diff(struct store *store)
         return section;
     }
     struct strbuf out = {0};
-    if (rc != -ENODATA) {
-        strbuf_add(&out, "### Where the difference comes from\n\nNot known: ");
-        markdown_text(&out, err.text);
-        strbuf_add(&out, "\n");
-    }
+    if (rc != -ENODATA)
+        markdown_put(&out, "### Where the difference comes from\n\nNot known: ", err.text, "\n");
     return strbuf_take(&out);
 }
 

@@ -12,25 +12,14 @@
 
 enum { DIFF_MARKDOWN_ROWS = 15, DIFF_MARKDOWN_BYTES = 200000 };
 
-static void diff_markdown_text(struct strbuf *out, char *text)
-{
-    markdown_text(out, text);
-    free(text);
-}
-
 static void diff_markdown_row(struct strbuf *out, const struct diff_contribution *contribution)
 {
     strbuf_add(out, "| %d | %s | ", contribution->rank, diff_title(contribution));
     markdown_name(out, contribution->label ? contribution->label : "");
-    strbuf_add(out, " | ");
-    markdown_text(out, contribution->where ? contribution->where : "");
-    strbuf_add(out, " | **");
-    markdown_text(out, diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER));
-    strbuf_add(out, "** | ");
-    diff_markdown_text(out, diff_text_interval(contribution));
-    strbuf_add(out, " | ");
-    markdown_text(out, diff_text_share(contribution->share, NUMBERS_BUFFER));
-    strbuf_add(out, " |\n");
+    markdown_put(out, " | ", contribution->where ? contribution->where : "", " | **");
+    markdown_put(out, "", diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER), "** | ");
+    markdown_take(out, "", diff_text_interval(contribution), " | ");
+    markdown_put(out, "", diff_text_share(contribution->share, NUMBERS_BUFFER), " |\n");
 }
 
 static void diff_markdown_list(struct strbuf *out, const char *what, const char *const *texts,
@@ -38,8 +27,7 @@ static void diff_markdown_list(struct strbuf *out, const char *what, const char 
 {
     for (size_t i = 0; i < count; i++) {
         strbuf_add(out, "  - %s", what);
-        markdown_text(out, texts[i]);
-        strbuf_add(out, "\n");
+        markdown_put(out, "", texts[i], "\n");
     }
 }
 
@@ -49,17 +37,12 @@ static void diff_markdown_details(struct strbuf *out, const struct diff_workload
     strbuf_add(out, "<details><summary>Evidence and suspects</summary>\n\n");
     for (size_t i = 0; i < count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
-        strbuf_add(out, "- ");
-        diff_markdown_text(out, diff_text_title(contribution));
-        strbuf_add(out, "\n");
+        markdown_take(out, "- ", diff_text_title(contribution), "\n");
         diff_markdown_list(out, "", contribution->evidence, contribution->evidence_count);
         diff_markdown_list(out, "suspect: ", contribution->suspects, contribution->suspect_count);
     }
-    for (size_t i = 0; i < workload->note_count; i++) {
-        strbuf_add(out, "- note: ");
-        markdown_text(out, workload->notes[i]);
-        strbuf_add(out, "\n");
-    }
+    for (size_t i = 0; i < workload->note_count; i++)
+        markdown_put(out, "- note: ", workload->notes[i], "\n");
     strbuf_add(out, "\n</details>\n\n");
 }
 
@@ -67,14 +50,10 @@ static void diff_markdown_first(struct strbuf *out, const struct diff_workload *
 {
     if (!workload->first.part_count)
         return;
-    strbuf_add(out, "First step, ");
-    diff_markdown_text(out, diff_text_first(workload));
-    strbuf_add(out, ":\n\n");
+    markdown_take(out, "First step, ", diff_text_first(workload), ":\n\n");
     for (size_t i = 0; i < workload->first.part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
-        strbuf_add(out, "- ");
         const struct diff_contribution *part = &workload->first.parts[i].contribution;
-        diff_markdown_text(out, diff_text_launch_part(&workload->first.parts[i], true));
-        strbuf_add(out, "\n");
+        markdown_take(out, "- ", diff_text_launch_part(&workload->first.parts[i], true), "\n");
         if (part->evidence_count > 1) // the first one says the times again
             diff_markdown_list(out, "", part->evidence + 1, part->evidence_count - 1);
     }
@@ -85,14 +64,9 @@ static void diff_markdown_collectives(struct strbuf *out, const struct diff_work
 {
     if (!workload->collective_count)
         return;
-    strbuf_add(out, "Collectives: ");
-    diff_markdown_text(out, diff_text_collectives(workload));
-    strbuf_add(out, ".\n\n");
-    for (size_t i = 0; i < workload->collective_count && i < DIFF_MARKDOWN_ROWS; i++) {
-        strbuf_add(out, "- ");
-        diff_markdown_text(out, diff_text_collective(workload, &workload->collectives[i]));
-        strbuf_add(out, "\n");
-    }
+    markdown_take(out, "Collectives: ", diff_text_collectives(workload), ".\n\n");
+    for (size_t i = 0; i < workload->collective_count && i < DIFF_MARKDOWN_ROWS; i++)
+        markdown_take(out, "- ", diff_text_collective(workload, &workload->collectives[i]), "\n");
     strbuf_add(out, "\n");
 }
 
@@ -101,27 +75,17 @@ static void diff_markdown_memory(struct strbuf *out, const struct diff_workload 
     char *headline = diff_text_memory(workload, memory);
     if (!headline)
         return;
-    strbuf_add(out, "**");
-    diff_markdown_text(out, headline);
-    strbuf_add(out, "**\n\n");
-    diff_markdown_text(out, diff_text_memory_answer(memory));
-    strbuf_add(out, "\n\n");
-    for (size_t i = 0; i < memory->told_count && i < DIFF_MARKDOWN_ROWS; i++) {
-        strbuf_add(out, "- ");
-        diff_markdown_text(out, diff_text_memory_part(&memory->parts[i]));
-        strbuf_add(out, "\n");
-    }
+    markdown_take(out, "**", headline, "**\n\n");
+    markdown_take(out, "", diff_text_memory_answer(memory), "\n\n");
+    for (size_t i = 0; i < memory->told_count && i < DIFF_MARKDOWN_ROWS; i++)
+        markdown_take(out, "- ", diff_text_memory_part(&memory->parts[i]), "\n");
     strbuf_add(out, memory->told_count ? "\n" : "");
     char *touched = diff_text_memory_touched(memory);
     if (!touched)
         return;
-    diff_markdown_text(out, touched);
-    strbuf_add(out, "\n\n");
-    for (size_t i = 0; i < memory->touch_told_count && i < DIFF_MARKDOWN_ROWS; i++) {
-        strbuf_add(out, "- ");
-        diff_markdown_text(out, diff_text_touch(memory, &memory->touches[i]));
-        strbuf_add(out, "\n");
-    }
+    markdown_take(out, "", touched, "\n\n");
+    for (size_t i = 0; i < memory->touch_told_count && i < DIFF_MARKDOWN_ROWS; i++)
+        markdown_take(out, "- ", diff_text_touch(memory, &memory->touches[i]), "\n");
     strbuf_add(out, memory->touch_told_count ? "\n" : "");
 }
 
@@ -131,16 +95,11 @@ static void diff_markdown_slow(struct strbuf *out, const struct diff_workload *w
     char *headline = diff_text_slow(workload);
     if (!headline)
         return;
-    strbuf_add(out, "**");
-    diff_markdown_text(out, headline);
-    strbuf_add(out, "**\n\n");
-    diff_markdown_text(out, diff_text_slow_answer(workload));
-    strbuf_add(out, "\n\n");
+    markdown_take(out, "**", headline, "**\n\n");
+    markdown_take(out, "", diff_text_slow_answer(workload), "\n\n");
     for (size_t i = 0; i < slow->part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         const struct diff_contribution *part = &slow->parts[i].contribution;
-        strbuf_add(out, "- ");
-        diff_markdown_text(out, diff_text_slow_part(&slow->parts[i]));
-        strbuf_add(out, "\n");
+        markdown_take(out, "- ", diff_text_slow_part(&slow->parts[i]), "\n");
         diff_markdown_list(out, "suspect: ", part->suspects, part->suspect_count);
     }
     strbuf_add(out, slow->part_count ? "\n" : "");
@@ -152,17 +111,11 @@ static void diff_markdown_cpu(struct strbuf *out, const struct diff_workload *wo
     char *headline = diff_text_cpu(workload), *places = headline ? diff_text_cpu_answer(workload) : NULL;
     if (!headline)
         return;
-    strbuf_add(out, "**");
-    diff_markdown_text(out, headline);
-    strbuf_add(out, "**\n\n");
-    if (places) {
-        diff_markdown_text(out, places);
-        strbuf_add(out, "\n\n");
-    }
+    markdown_take(out, "**", headline, "**\n\n");
+    if (places)
+        markdown_take(out, "", places, "\n\n");
     for (size_t i = 0; i < cpu->part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
-        strbuf_add(out, "- ");
-        diff_markdown_text(out, diff_text_launch_part(&cpu->parts[i], true));
-        strbuf_add(out, "\n");
+        markdown_take(out, "- ", diff_text_launch_part(&cpu->parts[i], true), "\n");
         diff_markdown_list(out, "", cpu->parts[i].contribution.evidence, cpu->parts[i].contribution.evidence_count);
     }
     strbuf_add(out, cpu->part_count ? "\n" : "");
@@ -178,11 +131,8 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
     for (int i = 0; i < 2; i++)
         if (diff_text_memory_first(memories[i]))
             diff_markdown_memory(out, workload, memories[i]);
-    strbuf_add(out, "**");
-    diff_markdown_text(out, diff_text_headline(workload));
-    strbuf_add(out, "**\n\n");
-    diff_markdown_text(out, diff_text_answer(workload));
-    strbuf_add(out, "\n\n");
+    markdown_take(out, "**", diff_text_headline(workload), "**\n\n");
+    markdown_take(out, "", diff_text_answer(workload), "\n\n");
     if (!slow_first)
         diff_markdown_slow(out, workload);
     for (int i = 0; i < 2; i++)

@@ -198,8 +198,7 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
             strbuf_add(&out, "| kind | name | where | baseline | candidate | change a %s | 99 %% interval |\n|---|---|---|--:|--:|--:|:-:|\n", diff->unit);
         strbuf_add(&out, "| %s | ", recordings_view_kind(row->kind));
         markdown_name(&out, row->name);
-        strbuf_add(&out, " | ");
-        markdown_text(&out, row->where ? row->where : "");
+        markdown_put(&out, " | ", row->where ? row->where : "", "");
         strbuf_add(&out, " | %s | %s | %s | %s |\n", unit_format_ns(a, sizeof a, row->a_ns), unit_format_ns(b, sizeof b, row->b_ns),
                    view_signed(row->delta_ns, delta), view_interval(row, interval));
     }
@@ -208,15 +207,12 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
     char *ranks[VIEW_RANKS];
     size_t rank_count = view_ranks_all(diff, ranks);
     for (size_t i = 0; i < rank_count; i++) {
-        strbuf_add(&out, "\n");
-        markdown_text(&out, ranks[i]);
-        strbuf_add(&out, "\n");
+        markdown_put(&out, "\n", ranks[i], "\n");
         free(ranks[i]);
     }
     for (size_t i = 0; i < diff->note_count; i++) {
         strbuf_add(&out, "%s- ", i ? "" : "\n");
-        markdown_text(&out, diff->notes[i]);
-        strbuf_add(&out, "\n");
+        markdown_put(&out, "", diff->notes[i], "\n");
     }
     free(answer);
     return strbuf_take(&out);

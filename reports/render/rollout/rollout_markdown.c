@@ -22,20 +22,15 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
     strbuf_add(out, "## Rollout ");
     markdown_name(out, view->name);
     strbuf_add(out, ": %s\n\n**%s** ", rollout_state_title(view->state), sentence);
-    markdown_text(out, view->reason);
-    strbuf_add(out, "\n\n");
+    markdown_put(out, "", view->reason, "\n\n");
     char *basis = rollout_basis(view), *more = basis, *point;
     while ((point = strsep(&more, "\n")))
-        if (*point) {
-            strbuf_add(out, "- ");
-            markdown_text(out, point);
-            strbuf_add(out, "\n");
-        }
+        if (*point)
+            markdown_put(out, "- ", point, "\n");
     free(basis);
     strbuf_add(out, "\nSince %s", rollout_clock(view->since_ns, NUMBERS_BUFFER));
     if (last) {
-        strbuf_add(out, ", decided by ");
-        markdown_text(out, last->who);
+        markdown_put(out, ", decided by ", last->who, "");
         strbuf_add(out, " (%s)", rollout_rule_title(last->rule));
         if (last->effect_ns >= last->at_ns && last->percent_from != last->percent_to)
             strbuf_add(out, "; the traffic was read back as decided after %s", rollout_effect(last, NUMBERS_BUFFER));
@@ -43,11 +38,8 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
     strbuf_add(out, ".\n\n");
     char *warnings = rollout_warnings(view), *rest = warnings, *line;
     while ((line = strsep(&rest, "\n")))
-        if (*line) {
-            strbuf_add(out, "> ");
-            markdown_text(out, line);
-            strbuf_add(out, "\n\n");
-        }
+        if (*line)
+            markdown_put(out, "> ", line, "\n\n");
     free(warnings);
     free(sentence);
 }
@@ -70,8 +62,7 @@ static void markdown_stage(struct strbuf *out, const struct rollout_view_stage *
                stage->begin_s >= 0 ? rollout_clock(stage->begin_s * 1000000000, NUMBERS_BUFFER) : "-", numbers_duration(length_ns, NUMBERS_BUFFER),
                numbers_count((int64_t)candidate->requests, NUMBERS_BUFFER), rollout_rate(candidate->errors, candidate->requests, NUMBERS_BUFFER),
                rollout_ms(stage->arms[CANARY_CANDIDATE].p99_s, NUMBERS_BUFFER));
-    markdown_text(out, stage->result ? stage->result : stage->begin_s >= 0 ? "not over" : "not begun");
-    strbuf_add(out, " |\n");
+    markdown_put(out, "", stage->result ? stage->result : stage->begin_s >= 0 ? "not over" : "not begun", " |\n");
 }
 
 static void markdown_evidence(struct strbuf *out, const struct rollout_view *view)
@@ -85,9 +76,7 @@ static void markdown_evidence(struct strbuf *out, const struct rollout_view *vie
         const struct rollout_point *point = &series->points[series->count - 1];
         const struct rollout_view_stage *stage = rollout_view_stage(view, series->stage);
         char *missing = rollout_missing(view, series->metric, point);
-        strbuf_add(out, "| ");
-        markdown_text(out, stage ? stage->name : "-");
-        strbuf_add(out, " | ");
+        markdown_put(out, "| ", stage ? stage->name : "-", " | ");
         markdown_text(out, rollout_metric_title(series->metric));
         strbuf_add(out, " | %s | %s | %s | ", rollout_cell_value(series->metric, point->value, NUMBERS_BUFFER),
                    rollout_cell_value(series->metric, point->high, NUMBERS_BUFFER),
@@ -115,10 +104,8 @@ static void markdown_decisions(struct strbuf *out, const struct rollout_view *vi
         markdown_text(out, decision->state_to);
         strbuf_add(out, " | %s -> %s | %s | ", rollout_percent(decision->percent_from, NUMBERS_BUFFER),
                    rollout_percent(decision->percent_to, NUMBERS_BUFFER), rollout_effect(decision, NUMBERS_BUFFER));
-        markdown_text(out, decision->who);
-        strbuf_add(out, " | ");
-        markdown_text(out, decision->reason);
-        strbuf_add(out, " |\n");
+        markdown_put(out, "", decision->who, " | ");
+        markdown_put(out, "", decision->reason, " |\n");
     }
     if (from || view->decisions_left)
         strbuf_add(out, "\n%" PRId64 " older ones are in the store.\n", (int64_t)from + view->decisions_left);
@@ -131,14 +118,11 @@ static void markdown_sources(struct strbuf *out, const struct rollout_view *view
     for (size_t i = 0; i < view->source_count; i++) {
         const struct rollout_view_source *source = &view->sources[i];
         const int64_t numbers[] = {source->seen, source->kept, source->dropped, source->lost, source->late};
-        strbuf_add(out, "| ");
-        markdown_text(out, source->kind);
+        markdown_put(out, "| ", source->kind, "");
         for (int j = 0; j < 5; j++) {
             strbuf_add(out, " | %s", numbers[j] < 0 ? "-" : numbers_count(numbers[j], NUMBERS_BUFFER));
         }
-        strbuf_add(out, " | ");
-        markdown_text(out, source->problem ? source->problem : "");
-        strbuf_add(out, " |\n");
+        markdown_put(out, " | ", source->problem ? source->problem : "", " |\n");
     }
 }
 
@@ -152,9 +136,7 @@ static void markdown_why(struct strbuf *out, const struct rollout_view *view)
         strbuf_add_bytes(out, section, strlen(section));
         free(section);
     } else if (*why.text) {
-        strbuf_add(out, "\n### Why\n\n");
-        markdown_text(out, why.text);
-        strbuf_add(out, "\n");
+        markdown_put(out, "\n### Why\n\n", why.text, "\n");
     }
     rollout_why_clear(&why);
 }
@@ -165,13 +147,10 @@ static void markdown_examples(struct strbuf *out, const struct rollout_view *vie
         strbuf_add(out, "\n### Answers that differ\n\n| request | distance | baseline | candidate |\n|---|--:|---|---|\n");
     for (size_t i = 0; i < view->example_count; i++) {
         const struct rollout_example *example = &view->examples[i];
-        strbuf_add(out, "| ");
-        markdown_text(out, example->request ? example->request : "");
+        markdown_put(out, "| ", example->request ? example->request : "", "");
         strbuf_add(out, isfinite(example->distance) ? " | %.2g | " : " | - | ", example->distance);
-        markdown_text(out, example->baseline ? example->baseline : "");
-        strbuf_add(out, " | ");
-        markdown_text(out, example->candidate ? example->candidate : "");
-        strbuf_add(out, " |\n");
+        markdown_put(out, "", example->baseline ? example->baseline : "", " | ");
+        markdown_put(out, "", example->candidate ? example->candidate : "", " |\n");
     }
 }
 

@@ -184,9 +184,7 @@ static void heat_markdown_row(struct strbuf *out, const struct stall_heat *heat,
 {
     size_t worst = heat_worst_block(heat, row);
     char *label = stalls_heat_label(heat, row);
-    strbuf_add(out, "| ");
-    markdown_text(out, label);
-    strbuf_add(out, " | `");
+    markdown_put(out, "| ", label, " | `");
     heat_cells(out, heat, row, 1, true);
     strbuf_add(out, "` | %s | %s | %s |\n", stalls_text_share(row->mean, NUMBERS_BUFFER), stalls_text_share(row->shares[worst], NUMBERS_BUFFER),
                row->shares[worst] > 0 ? heat_time(heat, worst, NUMBERS_BUFFER) : "-");
@@ -198,15 +196,11 @@ void stalls_heat_markdown(struct strbuf *out, const struct stall_heat *heat)
     char *head = stalls_heat_head(heat);
     if (!head)
         return;
-    strbuf_add(out, "\n");
-    markdown_text(out, head);
-    strbuf_add(out, "\n\n| rank | over time | in all | most | in the part from |\n|---|---|--:|--:|--:|\n");
+    markdown_put(out, "\n", head, "\n\n| rank | over time | in all | most | in the part from |\n|---|---|--:|--:|--:|\n");
     for (size_t i = 0; i < heat->row_count; i++)
         heat_markdown_row(out, heat, &heat->rows[i]);
     char *legend = heat_legend(heat, true);
-    strbuf_add(out, "\n");
-    markdown_text(out, legend);
-    strbuf_add(out, "\n");
+    markdown_put(out, "\n", legend, "\n");
     free(legend);
     free(head);
 }

@@ -14,12 +14,6 @@
 
 enum { MARKDOWN_FRAMES_MAX = 20 };
 
-static void markdown_take(struct strbuf *out, char *text)
-{
-    markdown_text(out, text);
-    free(text);
-}
-
 static void markdown_stalls_rows(struct strbuf *out, const struct stall *stalls, size_t count, int64_t window_ns, size_t rows_max)
 {
     strbuf_add(out, "| # | cause | lost | of time | times | longest | every | culprit | sure |\n"
@@ -27,23 +21,16 @@ static void markdown_stalls_rows(struct strbuf *out, const struct stall *stalls,
     for (size_t i = 0; i < count && i < rows_max; i++) {
         const struct stall *stall = &stalls[i];
         strbuf_add(out, "| %zu | ", i + 1);
-        markdown_text(out, stall->title ? stall->title : stall->cause);
-        strbuf_add(out, " | ");
-        markdown_text(out, numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
-        strbuf_add(out, " | ");
+        markdown_put(out, "", stall->title ? stall->title : stall->cause, " | ");
+        markdown_put(out, "", numbers_ns((double)stall->total_ns, NUMBERS_BUFFER), " | ");
         markdown_text(out, stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN, NUMBERS_BUFFER));
         strbuf_add(out, " | %s | ", numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
-        markdown_text(out, numbers_ns((double)stall->max_ns, NUMBERS_BUFFER));
-        strbuf_add(out, " | ");
-        markdown_text(out, numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER));
-        strbuf_add(out, " | ");
-        markdown_take(out, stall->is_straggler ? stalls_text_rank(stall)
-                           : stall->culprit.known
-                               ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
-                               : xstrdup("-"));
-        strbuf_add(out, " | ");
-        markdown_text(out, stalls_text_confidence(stall->confidence, NUMBERS_BUFFER));
-        strbuf_add(out, " |\n");
+        markdown_put(out, "", numbers_ns((double)stall->max_ns, NUMBERS_BUFFER), " | ");
+        markdown_put(out, "", numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER), " | ");
+        markdown_take(out, "", stall->is_straggler    ? stalls_text_rank(stall)
+                               : stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
+                                                      : xstrdup("-"), " | ");
+        markdown_put(out, "", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER), " |\n");
     }
     if (count > rows_max)
         strbuf_add(out, "\n%zu more with less.\n", count - rows_max);
@@ -54,8 +41,7 @@ static void markdown_stalls_item(struct strbuf *out, const char *label, char *te
 {
     if (text && *text) {
         strbuf_add(out, "* **%s**: ", label);
-        markdown_text(out, text);
-        strbuf_add(out, "\n");
+        markdown_put(out, "", text, "\n");
     }
     free(text);
 }
@@ -116,20 +102,15 @@ static void markdown_stalls_what_if(struct strbuf *out, const struct stall_what_
     char *head = stalls_what_if_head(what_if);
     if (!head)
         return;
-    strbuf_add(out, "\n");
-    markdown_take(out, head);
+    markdown_take(out, "\n", head, "");
     strbuf_add(out, what_if->known ? "\n\n| what if | %s | change |\n|---|--:|--:|\n" : "\n", what_if->by_steps ? "a step" : "in all");
     for (int i = 0; i < STALLS_QUESTION_COUNT; i++) {
         double ns = stalls_what_if_ns(what_if, (enum stalls_question)i);
         if (!isfinite(ns))
             continue;
-        strbuf_add(out, "| ");
-        markdown_take(out, stalls_what_if_question(what_if, (enum stalls_question)i));
-        strbuf_add(out, " | ");
-        markdown_text(out, numbers_ns(ns, NUMBERS_BUFFER));
-        strbuf_add(out, " | ");
-        markdown_text(out, stalls_what_if_change(what_if, ns, NUMBERS_BUFFER));
-        strbuf_add(out, " |\n");
+        markdown_take(out, "| ", stalls_what_if_question(what_if, (enum stalls_question)i), " | ");
+        markdown_put(out, "", numbers_ns(ns, NUMBERS_BUFFER), " | ");
+        markdown_put(out, "", stalls_what_if_change(what_if, ns, NUMBERS_BUFFER), " |\n");
     }
 }
 
@@ -152,11 +133,9 @@ char *stalls_view_markdown(const struct stalls_view *view)
     for (size_t i = 0; i < view->count; i++) {
         const struct stalls_shown *shown = &view->shown[i];
         strbuf_add(&out, "%s## Stalls: ", i ? "\n" : "");
-        markdown_take(&out, stalls_text_recording(shown->recording));
-        strbuf_add(&out, "\n\n**");
+        markdown_take(&out, "", stalls_text_recording(shown->recording), "\n\n**");
         char *why_not = stalls_view_nothing(shown);
-        markdown_take(&out, why_not ? why_not : stalls_text_answer(shown));
-        strbuf_add(&out, "**\n\n");
+        markdown_take(&out, "", why_not ? why_not : stalls_text_answer(shown), "**\n\n");
         const struct stalls *stalls = shown->stalls;
         if (stalls->count)
             markdown_stalls_rows(&out, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
@@ -165,9 +144,7 @@ char *stalls_view_markdown(const struct stalls_view *view)
         for (size_t k = 0; k < shown->stalls->count && k < view->details_max; k++)
             markdown_stalls_detail(&out, &shown->stalls->stalls[k], k);
         if (stalls->outside_count) {
-            strbuf_add(&out, "\n### ");
-            markdown_take(&out, stalls_text_outside(stalls));
-            strbuf_add(&out, "\n\n");
+            markdown_take(&out, "\n### ", stalls_text_outside(stalls), "\n\n");
             markdown_stalls_rows(&out, stalls->outside, stalls->outside_count, stalls->startup_ns + stalls->exit_ns, view->rows_max);
         }
         markdown_stalls_trust(&out, shown);

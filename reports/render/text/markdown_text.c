@@ -49,6 +49,19 @@ void markdown_text(struct strbuf *out, const char *raw)
     free(clean);
 }
 
+void markdown_put(struct strbuf *out, const char *before, const char *raw, const char *behind)
+{
+    strbuf_add(out, "%s", before);
+    markdown_text(out, raw);
+    strbuf_add(out, "%s", behind);
+}
+
+void markdown_take(struct strbuf *out, const char *before, char *raw, const char *behind)
+{
+    markdown_put(out, before, raw, behind);
+    free(raw);
+}
+
 void markdown_html(struct strbuf *out, const char *raw)
 {
     char *clean = screen_clean(raw, true);

@@ -54,8 +54,7 @@ static void markdown_head(struct markdown *md)
         [REPORT_VERDICT_UNCHECKED] = "\xe2\x9a\xa0\xef\xb8\x8f upgate: INCONCLUSIVE",
     };
     strbuf_add(out, "## %s\n\n**", titles[report->verdict]);
-    markdown_text(out, report->reason);
-    strbuf_add(out, "**\n\nCandidate ");
+    markdown_put(out, "", report->reason, "**\n\nCandidate ");
     markdown_name(out, report->side_names[1]);
     strbuf_add(out, " against baseline ");
     markdown_name(out, report->side_names[0]);
@@ -70,11 +69,8 @@ static void markdown_head(struct markdown *md)
     if (strcmp(report->state, "done") != 0)
         strbuf_add(out, ". **The run is %s**", report->state);
     strbuf_add(out, ".\n");
-    if (report->margin_note) {
-        strbuf_add(out, "\nMargins: ");
-        markdown_text(out, report->margin_note);
-        strbuf_add(out, "\n");
-    }
+    if (report->margin_note)
+        markdown_put(out, "\nMargins: ", report->margin_note, "\n");
     strbuf_add(out, "\n");
 }
 
@@ -138,8 +134,7 @@ static void markdown_legend(struct markdown *md)
                "from pairs of launches. %s",
                higher ? "\xe2\x86\x91 higher is better; lower is better for the rest." // ↑
                       : "Lower is better.");
-    markdown_text(&md->out, steps);
-    strbuf_add(&md->out, "\n\n");
+    markdown_put(&md->out, "", steps, "\n\n");
     free(steps);
 }
 
@@ -197,8 +192,7 @@ static void markdown_findings(struct markdown *md)
             markdown_name(&line, finding->workload);
             strbuf_add(&line, ": ");
         }
-        markdown_text(&line, finding->text);
-        strbuf_add(&line, "\n");
+        markdown_put(&line, "", finding->text, "\n");
         markdown_add(md, &line);
     }
     if (report->finding_count > MARKDOWN_LIST_MAX)
@@ -233,8 +227,7 @@ static void markdown_parity(struct markdown *md)
         markdown_name(&row, parity->workload);
         strbuf_add(&row, " | ");
         markdown_name(&row, parity->tensor);
-        strbuf_add(&row, " | ");
-        markdown_text(&row, parity->rule);
+        markdown_put(&row, " | ", parity->rule, "");
         strbuf_add(&row, " | %s | %s | ", numbers_error(parity->error_a, NUMBERS_BUFFER),
                    numbers_error(parity->error_b, NUMBERS_BUFFER));
         if (parity->verdict != REPORT_VERDICT_PASS)
@@ -256,21 +249,15 @@ static void markdown_trust(struct markdown *md)
         if (!ledger->breach && ledger->dropped == 0)
             continue;
         struct strbuf text = {0};
-        strbuf_add(&text, "; ");
-        markdown_text(&text, ledger->producer);
-        strbuf_add(&text, " ");
+        markdown_put(&text, "; ", ledger->producer, " ");
         markdown_text(&text, ledger->kind);
         strbuf_add(&text, ": %s dropped", numbers_count(ledger->dropped, NUMBERS_BUFFER));
-        if (ledger->detail) {
-            strbuf_add(&text, " (");
-            markdown_text(&text, ledger->detail);
-            strbuf_add(&text, ")");
-        }
+        if (ledger->detail)
+            markdown_put(&text, " (", ledger->detail, ")");
         markdown_add(md, &text);
     }
     strbuf_add(&md->out, ".\n\n**Calibration**: %s", report->calibrated ? "" : "not calibrated: ");
-    markdown_text(&md->out, report->calibration_note);
-    strbuf_add(&md->out, "\n\n");
+    markdown_put(&md->out, "", report->calibration_note, "\n\n");
 }
 
 static void markdown_crashes(struct markdown *md)
@@ -309,17 +296,14 @@ static void markdown_notes(struct markdown *md)
             continue;
         strbuf_add(&line, "- ");
         markdown_name(&line, workload->name);
-        strbuf_add(&line, ": ");
-        markdown_text(&line, workload->note);
-        strbuf_add(&line, "\n");
+        markdown_put(&line, ": ", workload->note, "\n");
         markdown_add(md, &line);
     }
     for (int i = 0; i < report->note_count && i < MARKDOWN_LIST_MAX; i++) {
         struct strbuf line = {0};
         strbuf_add(&line, "- %s: ",
                    strcmp(report->notes[i].level, "info") == 0 ? "note" : report->notes[i].level);
-        markdown_text(&line, report->notes[i].text);
-        strbuf_add(&line, "\n");
+        markdown_put(&line, "", report->notes[i].text, "\n");
         markdown_add(md, &line);
     }
     strbuf_add(&md->out, "\n</details>\n\n");
