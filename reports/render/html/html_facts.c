@@ -216,14 +216,11 @@ static void judgement_crashes(const struct report *report, json_t *list)
 
 static json_t *judgement_findings(const struct report *report)
 {
-    static const char *const effects[] = {[REPORT_EFFECT_FAIL] = "fail",
-                                          [REPORT_EFFECT_INCONCLUSIVE] = "inconclusive",
-                                          [REPORT_EFFECT_NOTE] = "note"};
     json_t *list = json_array();
     for (int i = 0; i < report->finding_count && i < HTML_LIST_MAX; i++) {
         const struct report_finding *finding = &report->findings[i];
         json_array_append_new(list, render_json_set(json_object(),
-            "effect", json_string(effects[finding->effect]), "kind", html_text(finding->kind, HTML_NAME_BYTES_MAX),
+            "effect", json_string(report_effect_word(finding->effect)), "kind", html_text(finding->kind, HTML_NAME_BYTES_MAX),
             "text", html_text(finding->text, HTML_TEXT_BYTES_MAX), "workload", html_text(finding->workload, HTML_NAME_BYTES_MAX),
             "side", finding->side < 0 ? json_null() : json_string(finding->side ? "b" : "a"), NULL));
     }

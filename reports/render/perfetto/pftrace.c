@@ -56,15 +56,10 @@ static int pftrace_choose(struct store *store, int64_t launch, int64_t *ret_reco
     return 0;
 }
 
-static struct pftrace_process *process_find(struct pftrace *trace, int64_t id)
+struct pftrace_process *pftrace_process(struct pftrace *trace, int64_t id)
 {
     size_t low = search_first(middle, trace->process_count, trace->processes[middle].id >= id);
     return low < trace->process_count && trace->processes[low].id == id ? &trace->processes[low] : NULL;
-}
-
-struct pftrace_process *pftrace_process(struct pftrace *trace, int64_t id)
-{
-    return process_find(trace, id);
 }
 
 struct pftrace_thread *pftrace_thread(struct pftrace *trace, int64_t id)
@@ -93,7 +88,7 @@ struct pf_lane *pftrace_row(struct pftrace *trace, struct pftrace_thread *thread
     return lane;
 }
 
-static const char *pftrace_column(sqlite3_stmt *stmt, int column)
+const char *pftrace_text(sqlite3_stmt *stmt, int column)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);
     return text ? text : "";
@@ -106,20 +101,20 @@ static int pftrace_tasks(struct pftrace *trace, struct error *err)
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_process *process = vector_add(trace->processes, trace->process_count);
-        const char *cmdline = pftrace_column(stmt, 3);
+        const char *cmdline = pftrace_text(stmt, 3);
         *process = (struct pftrace_process){.id = sqlite3_column_int64(stmt, 0), .pid = sqlite3_column_int(stmt, 1)};
-        process->name = xstrdup(*cmdline ? cmdline : pftrace_column(stmt, 2));
+        process->name = xstrdup(*cmdline ? cmdline : pftrace_text(stmt, 2));
     }
     stmt = rc ? NULL : store_query(trace->store, err, "SELECT t.id, t.process_id, t.tid, t.comm FROM process p JOIN thread t ON "
                                    "t.process_id = p.id WHERE p.recording_id = ? ORDER BY t.id", "i", trace->recording);
     rc = stmt ? 1 : rc ? rc : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
-        struct pftrace_process *process = process_find(trace, sqlite3_column_int64(stmt, 1));
+        struct pftrace_process *process = pftrace_process(trace, sqlite3_column_int64(stmt, 1));
         if (!process)
             continue;
         struct pftrace_thread *thread = vector_add(trace->threads, trace->thread_count);
         *thread = (struct pftrace_thread){.id = sqlite3_column_int64(stmt, 0), .process = (size_t)(process - trace->processes),
-                                          .tid = sqlite3_column_int(stmt, 2), .name = xstrdup(pftrace_column(stmt, 3))};
+                                          .tid = sqlite3_column_int(stmt, 2), .name = xstrdup(pftrace_text(stmt, 3))};
     }
     return rc;
 }
@@ -149,7 +144,7 @@ static int pftrace_spans(struct pftrace *trace, sqlite3_stmt *stmt, int64_t offs
         int64_t begin = sqlite3_column_int64(stmt, 2) + offset, dur = sqlite3_column_int64(stmt, 3);
         if (dur < 0) // of a damaged store
             continue;
-        struct pf_slice slice = {.begin = begin, .end = begin + dur, .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_column(stmt, 4))};
+        struct pf_slice slice = {.begin = begin, .end = begin + dur, .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 4))};
         pf_lane_add(trace->pf, &at.lane, &slice);
     }
     pf_lane_free(&at.lane);

@@ -43,12 +43,6 @@ struct gpu {
     uint64_t key_shape;
 };
 
-static const char *gpu_text(sqlite3_stmt *stmt, int column)
-{
-    const char *text = (const char *)sqlite3_column_text(stmt, column);
-    return text ? text : "";
-}
-
 static int gpu_streams(struct gpu *gpu, struct error *err)
 {
     struct pftrace *trace = gpu->trace;
@@ -60,7 +54,7 @@ static int gpu_streams(struct gpu *gpu, struct error *err)
         struct pftrace_process *process = pftrace_process(trace, sqlite3_column_int64(stmt, 1));
         struct gpu_stream *stream = vector_add(gpu->streams, gpu->stream_count);
         stream->id = sqlite3_column_int64(stmt, 0);
-        const char *name = gpu_text(stmt, 4), *device = gpu_text(stmt, 5);
+        const char *name = pftrace_text(stmt, 4), *device = pftrace_text(stmt, 5);
         char *text = xasprintf("GPU %lld%s%s: stream %lld%s%s", (long long)sqlite3_column_int64(stmt, 2), *device ? " " : "", device,
                                (long long)sqlite3_column_int64(stmt, 3), *name ? " " : "", name);
         pf_lane_init(&stream->lane, process ? pftrace_process_track(trace, process) : 0, 0, text);
@@ -94,9 +88,9 @@ static void gpu_work_fill(struct gpu *gpu, sqlite3_stmt *stmt, struct gpu_work *
     struct pf *pf = gpu->trace->pf;
     bool kernel = sqlite3_column_type(stmt, 5) != SQLITE_NULL;
     char *note = NULL;
-    work->name = pf_text(pf, PF_TEXT_NAME, kernel ? gpu_text(stmt, 5) : gpu_kind(sqlite3_column_int(stmt, 1)));
+    work->name = pf_text(pf, PF_TEXT_NAME, kernel ? pftrace_text(stmt, 5) : gpu_kind(sqlite3_column_int(stmt, 1)));
     if (sqlite3_column_type(stmt, 3) != SQLITE_NULL)
-        work->call = pf_text(pf, PF_TEXT_NAME, gpu_text(stmt, 3));
+        work->call = pf_text(pf, PF_TEXT_NAME, pftrace_text(stmt, 3));
     work->thread = sqlite3_column_int64(stmt, 4);
     if (kernel)
         note = xasprintf("grid %dx%dx%d, block %dx%dx%d, %d registers, %lld bytes shared", sqlite3_column_int(stmt, 7),
@@ -186,7 +180,7 @@ static int gpu_waits(struct gpu *gpu, struct error *err)
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1)
         gpu_call_add(gpu, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2),
-                     pf_text(trace->pf, PF_TEXT_NAME, gpu_text(stmt, 3)), 0);
+                     pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3)), 0);
     return rc;
 }
 
@@ -230,7 +224,7 @@ static int gpu_ranges(struct pftrace *trace, struct error *err)
             continue;
         bool instant = sqlite3_column_type(stmt, 2) == SQLITE_NULL;
         struct pf_slice slice = {.begin = begin, .end = instant ? begin - 1 : begin + dur,
-                                 .name = pf_text(trace->pf, PF_TEXT_NAME, gpu_text(stmt, 3))};
+                                 .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3))};
         pf_lane_add(trace->pf, pftrace_row(trace, thread, PFTRACE_NVTX), &slice);
     }
     return rc;
@@ -256,8 +250,8 @@ static int gpu_collectives(struct pftrace *trace, struct error *err)
             pf_lane_init(&process->nccl, pftrace_process_track(trace, process), 0, "NCCL");
         key = key ? key : pf_text(trace->pf, PF_TEXT_KEY, "collective");
         struct pf_slice slice = {.begin = begin, .end = end < begin ? begin - 1 : end,
-                                 .name = pf_text(trace->pf, PF_TEXT_NAME, gpu_text(stmt, 3))};
-        slice.notes[0] = (struct pf_note){key, pf_text(trace->pf, PF_TEXT_VALUE, gpu_text(stmt, 4))};
+                                 .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3))};
+        slice.notes[0] = (struct pf_note){key, pf_text(trace->pf, PF_TEXT_VALUE, pftrace_text(stmt, 4))};
         pf_lane_add(trace->pf, &process->nccl, &slice);
     }
     return rc;

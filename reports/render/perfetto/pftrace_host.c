@@ -42,13 +42,13 @@ static void host_stack_texts(struct host *host, struct host_stack *stack)
     sqlite3_stmt *stmt = store_query(host->trace->store, NULL, "SELECT f.name FROM stack s, json_each(s.frames) j JOIN frame f ON "
                                      "f.id = j.value WHERE s.id = ? ORDER BY j.key LIMIT ?", "ii", stack->id, (int64_t)HOST_STACK_FRAMES);
     while (stmt && store_step(host->trace->store, stmt, NULL) == 1) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 0);
-        char *leaf = !stack->leaf && inside ? xasprintf("%s (inside %s)", name ? name : "", inside) : NULL;
+        const char *name = pftrace_text(stmt, 0);
+        char *leaf = !stack->leaf && inside ? xasprintf("%s (inside %s)", name, inside) : NULL;
         if (leaf)
             name = leaf;
         if (!stack->leaf)
-            stack->leaf = pf_text(pf, PF_TEXT_NAME, name ? name : "");
-        strbuf_add(&whole, "%s%s", whole.len ? " < " : "", name ? name : "");
+            stack->leaf = pf_text(pf, PF_TEXT_NAME, name);
+        strbuf_add(&whole, "%s%s", whole.len ? " < " : "", name);
         free(leaf);
     }
     free(inside);

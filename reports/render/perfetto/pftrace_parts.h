@@ -42,6 +42,8 @@ uint64_t pftrace_process_track(struct pftrace *trace, struct pftrace_process *pr
 // The thread's row of this kind, ready for slices.
 struct pf_lane *pftrace_row(struct pftrace *trace, struct pftrace_thread *thread, enum pftrace_row row);
 
+const char *pftrace_text(sqlite3_stmt *stmt, int column); // "" for NULL
+
 int pftrace_host(struct pftrace *trace, struct error *err);
 int pftrace_gpu(struct pftrace *trace, struct error *err);
 

@@ -403,6 +403,13 @@ const char *report_verdict_word(enum report_verdict verdict)
     return report_verdict_words[verdict];
 }
 
+const char *report_effect_word(enum report_effect effect)
+{
+    static const char *const words[] = {
+        [REPORT_EFFECT_FAIL] = "fail", [REPORT_EFFECT_INCONCLUSIVE] = "inconclusive", [REPORT_EFFECT_NOTE] = "note"};
+    return words[effect];
+}
+
 const char *report_side_word(int side)
 {
     return side ? "candidate" : "baseline";

@@ -103,6 +103,7 @@ int report_load(struct store *store, struct report **ret_report, struct error *e
 void report_free(struct report *report);
 
 const char *report_verdict_word(enum report_verdict verdict); // "pass", …
+const char *report_effect_word(enum report_effect effect);    // "fail", …
 const char *report_side_word(int side);                       // "baseline", "candidate"
 int report_count(const struct report *report, bool gating, enum report_verdict verdict);
 

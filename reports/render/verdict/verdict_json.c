@@ -54,16 +54,13 @@ static json_t *verdict_parity(const struct report *report)
 
 static json_t *verdict_findings(const struct report *report)
 {
-    static const char *const effects[] = {[REPORT_EFFECT_FAIL] = "fail",
-                                          [REPORT_EFFECT_INCONCLUSIVE] = "inconclusive",
-                                          [REPORT_EFFECT_NOTE] = "note"};
     json_t *findings = json_array();
     for (int i = 0; i < report->finding_count; i++) {
         const struct report_finding *finding = &report->findings[i];
         json_array_append_new(findings, render_json_set(json_object(),
             "workload", render_json_text(finding->workload), "kind", render_json_text(finding->kind),
             "side", finding->side < 0 ? json_null() : json_string(report_side_word(finding->side)),
-            "effect", json_string(effects[finding->effect]), "text", render_json_text(finding->text), NULL));
+            "effect", json_string(report_effect_word(finding->effect)), "text", render_json_text(finding->text), NULL));
     }
     return findings;
 }
