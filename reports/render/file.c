@@ -177,13 +177,8 @@ char *render_json_dump(json_t *document, int digits, struct error *err)
 
 static char *file_json(struct store *store, struct error *err)
 {
-    struct error local = {0};
-    json_t *document = render_verdict_json(store, &local);
-    if (!document) {
-        error_set(err, local.code, "%s", local.text);
-        return NULL;
-    }
-    return render_json_dump(document, 15, err);
+    json_t *document = render_verdict_json(store, err);
+    return document ? render_json_dump(document, 15, err) : NULL;
 }
 
 static char *file_report(struct store *store, enum file_form form, const struct render_opts *opts, struct error *err)

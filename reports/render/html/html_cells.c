@@ -36,12 +36,9 @@ static int cells_points(struct store *store, const struct report_cell *cell, siz
         return err->code;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        json_t *point = json_array();
-        json_array_append_new(point, json_integer(sqlite3_column_int64(stmt, 0)));
-        json_array_append_new(point, render_json_real(exp(sqlite3_column_double(stmt, 1))));
-        json_array_append_new(point, cells_column(stmt, 2));
-        json_array_append_new(point, cells_column(stmt, 3));
-        json_array_append_new(points, point);
+        json_int_t pair = sqlite3_column_int64(stmt, 0);
+        json_array_append_new(points, json_pack("[I, o, o, o]", pair, render_json_real(exp(sqlite3_column_double(stmt, 1))),
+                                                cells_column(stmt, 2), cells_column(stmt, 3)));
     }
     return rc;
 }

@@ -83,21 +83,11 @@ static json_t *diff_row_name(const struct diff_row *row, const char *name)
 
 static json_t *diff_row(const struct diff_row *row)
 {
-    json_t *item = json_array();
-    json_array_append_new(item, html_text(row->label, HTML_NAME_BYTES_MAX));
-    json_array_append_new(item, diff_row_name(row, row->name_a));
-    json_array_append_new(item, diff_row_name(row, row->name_b));
-    json_array_append_new(item, html_text(row->where, HTML_NAME_BYTES_MAX));
-    json_array_append_new(item, json_string(diff_node_words[row->kind]));
-    json_array_append_new(item, json_string(cost_class_word(row->class)));
-    json_array_append_new(item, json_string(diff_match_words[row->match]));
-    json_array_append_new(item, render_json_whole(row->a_ns));
-    json_array_append_new(item, render_json_whole(row->b_ns));
-    json_array_append_new(item, render_json_whole(row->busy_a_ns));
-    json_array_append_new(item, render_json_whole(row->busy_b_ns));
-    json_array_append_new(item, render_json_real(row->count_a));
-    json_array_append_new(item, render_json_real(row->count_b));
-    return item;
+    return json_pack("[o, o, o, o, s, s, s, o, o, o, o, o, o]", html_text(row->label, HTML_NAME_BYTES_MAX), diff_row_name(row, row->name_a),
+                     diff_row_name(row, row->name_b), html_text(row->where, HTML_NAME_BYTES_MAX), diff_node_words[row->kind],
+                     cost_class_word(row->class), diff_match_words[row->match], render_json_whole(row->a_ns), render_json_whole(row->b_ns),
+                     render_json_whole(row->busy_a_ns), render_json_whole(row->busy_b_ns), render_json_real(row->count_a),
+                     render_json_real(row->count_b));
 }
 
 // What a row is worth in the table: the time it has on either side.

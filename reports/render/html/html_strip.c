@@ -97,10 +97,7 @@ static json_t *strip_numbers(const struct html_strip *strip)
     for (int i = 0; i < strip->count && json_array_size(list) < STRIP_SEGMENTS_MAX; i++) {
         if (i && strip->idx[i] == strip->idx[i - 1] + 1)
             continue;
-        json_t *segment = json_array();
-        json_array_append_new(segment, json_integer(i));
-        json_array_append_new(segment, json_integer(strip->idx[i]));
-        json_array_append_new(list, segment);
+        json_array_append_new(list, render_json_pair(json_integer(i), json_integer(strip->idx[i])));
     }
     return list;
 }

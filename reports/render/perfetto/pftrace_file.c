@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/containers/intern.h"
+#include "common/containers/varint.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/cost_tree.h"
@@ -54,10 +55,8 @@ static void bytes_room(struct pf_bytes *bytes, size_t more)
 
 static void bytes_varint(struct pf_bytes *bytes, uint64_t value)
 {
-    bytes_room(bytes, 10);
-    for (; value >= 0x80; value >>= 7)
-        bytes->data[bytes->len++] = (uint8_t)(value | 0x80);
-    bytes->data[bytes->len++] = (uint8_t)value;
+    bytes_room(bytes, VARINT_SIZE_MAX);
+    bytes->len += varint_put(bytes->data + bytes->len, value);
 }
 
 static void field_number(struct pf_bytes *bytes, unsigned field, uint64_t value)

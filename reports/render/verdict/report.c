@@ -119,9 +119,8 @@ static void report_row_verdict(struct report *report, sqlite3_stmt *stmt)
 
 static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_cell *cell = vector_add(report->cells, report->cell_count);
     const char *direction = (const char *)sqlite3_column_text(stmt, 3);
-    *cell = (struct report_cell){
+    vector_push(report->cells, report->cell_count, (struct report_cell){
         .workload = report_need(report, stmt, 0),
         .metric = report_need(report, stmt, 1),
         .unit = report_need(report, stmt, 2),
@@ -144,13 +143,12 @@ static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
         .verdict = report_word_verdict(stmt, 19),
         .improved = sqlite3_column_int(stmt, 20) != 0,
         .reason = report_need(report, stmt, 21),
-    };
+    });
 }
 
 static void report_row_parity(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_parity *parity = vector_add(report->parity, report->parity_count);
-    *parity = (struct report_parity){
+    vector_push(report->parity, report->parity_count, (struct report_parity){
         .workload = report_need(report, stmt, 0),
         .tensor = report_need(report, stmt, 1),
         .rule = report_need(report, stmt, 2),
@@ -158,25 +156,23 @@ static void report_row_parity(struct report *report, sqlite3_stmt *stmt)
         .error_b = report_double(stmt, 4),
         .verdict = report_word_verdict(stmt, 5),
         .reason = report_need(report, stmt, 6),
-    };
+    });
 }
 
 static void report_row_finding(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_finding *finding = vector_add(report->findings, report->finding_count);
-    *finding = (struct report_finding){
+    vector_push(report->findings, report->finding_count, (struct report_finding){
         .workload = report_text(report, stmt, 0),
         .kind = report_need(report, stmt, 1),
         .side = (int)report_int(stmt, 2),
         .effect = report_word_effect(stmt, 3),
         .text = report_need(report, stmt, 4),
-    };
+    });
 }
 
 static void report_row_ledger(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_ledger *ledger = vector_add(report->ledger, report->ledger_count);
-    *ledger = (struct report_ledger){
+    vector_push(report->ledger, report->ledger_count, (struct report_ledger){
         .producer = report_need(report, stmt, 0),
         .kind = report_need(report, stmt, 1),
         .seen = report_int(stmt, 2),
@@ -184,13 +180,12 @@ static void report_row_ledger(struct report *report, sqlite3_stmt *stmt)
         .breach = sqlite3_column_int(stmt, 4) != 0,
         .detail = report_text(report, stmt, 5),
         .rows = report_int(stmt, 6),
-    };
+    });
 }
 
 static void report_row_certificate(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_certificate *certificate = vector_add(report->certificates, report->certificate_count);
-    *certificate = (struct report_certificate){
+    vector_push(report->certificates, report->certificate_count, (struct report_certificate){
         .scope = report_need(report, stmt, 0),
         .kind = report_need(report, stmt, 1),
         .interleave = report_need(report, stmt, 2),
@@ -207,13 +202,12 @@ static void report_row_certificate(struct report *report, sqlite3_stmt *stmt)
         .gates = report_number_of(stmt, 13),
         .false_fails = report_number_of(stmt, 14),
         .upper_bound = report_double(stmt, 15),
-    };
+    });
 }
 
 static void report_row_crash(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_crash *crash = vector_add(report->crashes, report->crash_count);
-    *crash = (struct report_crash){
+    vector_push(report->crashes, report->crash_count, (struct report_crash){
         .workload = report_need(report, stmt, 0),
         .side = (int)report_int(stmt, 1),
         .state = report_need(report, stmt, 2),
@@ -222,20 +216,17 @@ static void report_row_crash(struct report *report, sqlite3_stmt *stmt)
         .launches = report_number_of(stmt, 5),
         .pair = report_int(stmt, 7),
         .stderr_tail = report_text(report, stmt, 8),
-    };
+    });
 }
 
 static void report_row_note(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_note *note = vector_add(report->notes, report->note_count);
-    *note = (struct report_note){.level = report_need(report, stmt, 0),
-                                 .text = report_need(report, stmt, 1)};
+    vector_push(report->notes, report->note_count, (struct report_note){.level = report_need(report, stmt, 0), .text = report_need(report, stmt, 1)});
 }
 
 static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
 {
-    struct report_workload *workload = vector_add(report->workloads, report->workload_count);
-    *workload = (struct report_workload){
+    vector_push(report->workloads, report->workload_count, (struct report_workload){
         .name = report_need(report, stmt, 0),
         .mode = report_need(report, stmt, 1),
         .interleave = report_text(report, stmt, 2),
@@ -243,7 +234,7 @@ static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
         .wall_ns = report_int(stmt, 4),
         .pairs_void = report_number_of(stmt, 5),
         .pairs_failed = report_number_of(stmt, 6),
-    };
+    });
 }
 
 // The claims about steps stand together: what is typical, the mean, what is slow, then the rest.

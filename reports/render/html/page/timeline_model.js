@@ -58,29 +58,25 @@ UP.timelineModel = {
         return model;
     },
 
-    // First event that reaches beyond time; all before it end at or before it.
-    firstAfter(row, time) {
+    // First event for which something holds that holds for all behind it.
+    search(row, holds) {
         let lo = 0, hi = row.count;
         while (lo < hi) {
             const middle = (lo + hi) >> 1;
-            if (row.reach[middle] <= time)
-                lo = middle + 1;
-            else
+            if (holds(middle))
                 hi = middle;
+            else
+                lo = middle + 1;
         }
         return lo;
     },
+    // First event that reaches beyond time; all before it end at or before it.
+    firstAfter(row, time) {
+        return this.search(row, i => row.reach[i] > time);
+    },
     // First event that starts at or after time.
     startsAt(row, time) {
-        let lo = 0, hi = row.count;
-        while (lo < hi) {
-            const middle = (lo + hi) >> 1;
-            if (row.start[middle] < time)
-                lo = middle + 1;
-            else
-                hi = middle;
-        }
-        return lo;
+        return this.search(row, i => row.start[i] >= time);
     },
     // The event at a time, or the nearest one within reach; -1.
     at(row, time, reach) {
