@@ -41,7 +41,7 @@ LAW = {
     "reports/render/verdict": COMMON | {"reports/render", "reports/render/text", "tracer/store"},
     "reports/render/diff": COMMON | {"reports/render", "reports/render/text", "reports/analyse/diff"},
     "reports/render/stalls": COMMON | {"reports/render", "reports/render/text", "tracer/store", "reports/analyse/stalls"},
-    "reports/render/perfetto": COMMON | {"reports/render/text", "tracer/store", "reports/analyse/stalls", "reports/analyse/diff"},
+    "reports/render/perfetto": COMMON | {"reports/render", "reports/render/text", "tracer/store", "reports/analyse/stalls", "reports/analyse/diff"},
     "reports/render/page": COMMON,
     "reports/render/html": COMMON | {"reports/render", "reports/render/page", "reports/render/text", "reports/render/verdict", "reports/render/diff",
                                      "reports/render/stalls", "tracer/store", "reports/analyse", "reports/analyse/stalls", "reports/analyse/diff",

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protobuf of a Perfetto trace, by hand: a packet is a length and fields, a field is a number, a type and its bytes. A packet
-// is built in memory and goes through stdio; names are written once and then told by number. The file is made beside its place
-// and renamed.
-#include <errno.h>
-#include <fcntl.h>
+// is built in memory and goes through stdio; names are written once and then told by number.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/containers/intern.h"
 #include "common/containers/varint.h"
@@ -16,6 +11,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/path/cost_tree.h"
 #include "reports/render/perfetto/pftrace_file.h"
+#include "reports/render/render.h"
 
 // perfetto/trace/trace_packet.proto and track_event.proto
 enum {
@@ -39,13 +35,13 @@ struct pf_bytes {
 };
 
 struct pf {
+    struct render_stream *stream;
     FILE *file;
-    char *path, *temporary, *buffer;
+    char *buffer;
     struct intern *texts[PF_TEXT_COUNT];
     struct pf_bytes packet, message, inner;
     uint64_t tracks, events;
-    bool first;
-    int failed; // errno
+    bool first, failed;
 };
 
 static void bytes_room(struct pf_bytes *bytes, size_t more)
@@ -112,43 +108,17 @@ static void pf_packet_end(struct pf *pf)
     bytes_varint(head, pf->packet.len);
     if (!pf->failed && (fwrite(head->data, 1, head->len, pf->file) != head->len ||
                         fwrite(pf->packet.data, 1, pf->packet.len, pf->file) != pf->packet.len))
-        pf->failed = errno ? errno : EIO;
-}
-
-static void pf_free(struct pf *pf)
-{
-    for (int i = 0; i < PF_TEXT_COUNT; i++)
-        intern_free(pf->texts[i]);
-    free(pf->packet.data);
-    free(pf->message.data);
-    free(pf->inner.data);
-    free(pf->buffer);
-    free(pf->path);
-    free(pf->temporary);
-    free(pf);
+        pf->failed = true;
 }
 
 int pf_open(const char *path, struct pf **ret_pf, struct error *err)
 {
-    struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return error_set(err, S_ISDIR(info.st_mode) ? -EISDIR : -EINVAL, "failed to write '%s': it is not a regular file", path);
-    struct pf *pf = xcalloc(1, sizeof *pf);
-    pf->path = xstrdup(path);
-    pf->temporary = xasprintf("%s.XXXXXX", path);
-    pf->first = true;
-    int fd = mkostemp(pf->temporary, O_CLOEXEC);
-    pf->file = fd < 0 ? NULL : fdopen(fd, "wb");
-    if (!pf->file) {
-        int rc = error_set(err, -errno, "failed to write '%s': %s", path, strerror(errno));
-        if (fd >= 0) {
-            close(fd);
-            unlink(pf->temporary);
-        }
-        pf_free(pf);
+    struct render_stream *stream = NULL;
+    int rc = render_stream_open(path, &stream, err);
+    if (rc)
         return rc;
-    }
-    pf->buffer = xcalloc(1, PF_BUFFER_BYTES);
+    struct pf *pf = xcalloc(1, sizeof *pf);
+    *pf = (struct pf){.stream = stream, .file = render_stream_file(stream), .buffer = xcalloc(1, PF_BUFFER_BYTES), .first = true};
     setvbuf(pf->file, pf->buffer, _IOFBF, PF_BUFFER_BYTES);
     for (int i = 0; i < PF_TEXT_COUNT; i++)
         pf->texts[i] = intern_new();
@@ -158,27 +128,20 @@ int pf_open(const char *path, struct pf **ret_pf, struct error *err)
 
 int pf_close(struct pf *pf, bool keep, struct error *err)
 {
-    mode_t mask = umask(022);
-    umask(mask);
-    if (keep && !pf->failed &&
-        (fflush(pf->file) || (fsync(fileno(pf->file)) && errno != EINVAL && errno != EROFS) || fchmod(fileno(pf->file), 0666 & ~mask)))
-        pf->failed = errno ? errno : EIO;
-    if (fclose(pf->file) && keep && !pf->failed)
-        pf->failed = errno;
-    if (keep && !pf->failed && rename(pf->temporary, pf->path))
-        pf->failed = errno;
-    int rc = 0;
-    if (keep && pf->failed)
-        rc = error_set(err, -pf->failed, "failed to write '%s': %s; nothing was left there", pf->path, strerror(pf->failed));
-    if (!keep || rc)
-        unlink(pf->temporary);
-    pf_free(pf);
+    int rc = render_stream_close(pf->stream, keep, err); // before its buffer goes
+    for (int i = 0; i < PF_TEXT_COUNT; i++)
+        intern_free(pf->texts[i]);
+    free(pf->packet.data);
+    free(pf->message.data);
+    free(pf->inner.data);
+    free(pf->buffer);
+    free(pf);
     return rc;
 }
 
 bool pf_failed(const struct pf *pf)
 {
-    return pf->failed != 0;
+    return pf->failed;
 }
 
 uint64_t pf_events(const struct pf *pf)
