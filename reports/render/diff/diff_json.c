@@ -22,10 +22,7 @@ static json_t *diff_json_counts(long a, long b)
 
 static json_t *diff_json_texts(const char *const *texts, size_t count)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, render_json_text(texts[i]));
-    return list;
+    return render_json_list(i, count, render_json_text(texts[i]));
 }
 
 // What it is spread over; empty where it is one thing.
@@ -103,14 +100,8 @@ json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
 // Values of each traced launch, by side.
 static json_t *diff_json_launches(double *const launch_ns[2], size_t count)
 {
-    json_t *launches = json_object();
-    for (int side = 0; side < 2; side++) {
-        json_t *values = json_array();
-        for (size_t i = 0; i < count; i++)
-            json_array_append_new(values, render_json_whole(launch_ns[side][i]));
-        json_object_set_new(launches, side ? "b" : "a", values);
-    }
-    return launches;
+    return render_json_set(json_object(), "a", render_json_list(i, count, render_json_whole(launch_ns[0][i])),
+                           "b", render_json_list(i, count, render_json_whole(launch_ns[1][i])), NULL);
 }
 
 // As a contribution of a step, with the values of each traced launch.
@@ -123,15 +114,11 @@ static json_t *diff_json_launch_part(const struct diff_launch_part *part)
 
 static json_t *diff_json_once(const struct diff_once *once, double a_ns, double b_ns, const char *places)
 {
-    json_t *item = json_object(), *parts = json_array(), *phases = json_array();
-    for (size_t i = 0; i < once->part_count; i++)
-        json_array_append_new(parts, diff_json_launch_part(&once->parts[i]));
-    for (size_t i = 0; i < once->phase_count; i++) {
-        json_array_append_new(phases, render_json_set(json_object(),
-            "name", render_json_text(once->phases[i].name), "a_ns", render_json_whole(once->phases[i].a_ns),
-            "b_ns", render_json_whole(once->phases[i].b_ns), NULL));
-    }
-    return render_json_set(item,
+    json_t *parts = render_json_list(i, once->part_count, diff_json_launch_part(&once->parts[i]));
+    json_t *phases = render_json_list(i, once->phase_count, render_json_set(json_object(),
+        "name", render_json_text(once->phases[i].name), "a_ns", render_json_whole(once->phases[i].a_ns),
+        "b_ns", render_json_whole(once->phases[i].b_ns), NULL));
+    return render_json_set(json_object(),
         "a_ns", render_json_whole(a_ns), "b_ns", render_json_whole(b_ns), "contributions", parts, places, phases, NULL);
 }
 
@@ -151,14 +138,13 @@ json_t *diff_view_json_cpu(const struct diff_workload *workload)
 json_t *diff_view_json_slow(const struct diff_workload *workload)
 {
     const struct diff_slow *slow = &workload->slow;
-    json_t *item = json_object(), *parts = json_array(), *period = json_object(), *found = json_object();
-    for (size_t i = 0; i < slow->part_count; i++)
-        json_array_append_new(parts, diff_json_launch_part(&slow->parts[i]));
+    json_t *period = json_object(), *found = json_object();
+    json_t *parts = render_json_list(i, slow->part_count, diff_json_launch_part(&slow->parts[i]));
     for (int side = 0; side < 2; side++) {
         json_object_set_new(period, side ? "b" : "a", slow->period[side] ? json_integer(slow->period[side]) : json_null());
         json_object_set_new(found, side ? "b" : "a", render_json_text(slow->told[side]));
     }
-    return render_json_set(item,
+    return render_json_set(json_object(),
         "metric", render_json_text(slow->metric), "failed", json_boolean(slow->failed), "tail", json_boolean(slow->tail),
         "a_ns", render_json_whole(slow->a_ns), "b_ns", render_json_whole(slow->b_ns),
         "launches_ns", diff_json_launches(slow->launch_ns, slow->launch_count),
@@ -222,31 +208,23 @@ static json_t *diff_json_touch(const struct diff_touch *touch, bool gpu)
 
 json_t *diff_view_json_memory(const struct diff_memory *memory)
 {
-    json_t *item = json_object(), *parts = json_array(), *touched = json_array();
-    for (size_t i = 0; i < memory->touch_count && i < DIFF_JSON_TOUCHES_MAX; i++)
-        json_array_append_new(touched, diff_json_touch(&memory->touches[i], memory->gpu));
-    for (size_t i = 0; i < memory->part_count; i++)
-        json_array_append_new(parts, diff_json_memory_part(&memory->parts[i]));
-    return render_json_set(item,
+    size_t touches = memory->touch_count < DIFF_JSON_TOUCHES_MAX ? memory->touch_count : DIFF_JSON_TOUCHES_MAX;
+    return render_json_set(json_object(),
         "failed", json_boolean(memory->failed), "peak_bytes", diff_json_bytes_sides(memory->peak_a_bytes, memory->peak_b_bytes),
         "traced_peak_bytes", diff_json_bytes_sides(memory->peak[0], memory->peak[1]),
         "held_bytes", diff_json_bytes_sides(memory->held[0], memory->held[1]),
         "launches", diff_json_counts(memory->launches[0], memory->launches[1]),
-        "more_bytes", render_json_whole(memory->more_bytes), "less_bytes", render_json_whole(memory->less_bytes), "parts", parts,
-        "touched", touched, "touched_more_bytes", render_json_whole(memory->touch_more_bytes),
+        "more_bytes", render_json_whole(memory->more_bytes), "less_bytes", render_json_whole(memory->less_bytes),
+        "parts", render_json_list(i, memory->part_count, diff_json_memory_part(&memory->parts[i])),
+        "touched", render_json_list(i, touches, diff_json_touch(&memory->touches[i], memory->gpu)),
+        "touched_more_bytes", render_json_whole(memory->touch_more_bytes),
         "touched_less_bytes", render_json_whole(memory->touch_less_bytes),
         "seen_bytes", diff_json_bytes_sides(memory->seen[0], memory->seen[1]), NULL);
 }
 
 static json_t *diff_json_workload(const struct diff_workload *workload)
 {
-    json_t *item = json_object(), *contributions = json_array(), *stragglers = json_array();
-    for (size_t i = 0; i < workload->contribution_count; i++)
-        json_array_append_new(contributions,
-                              diff_view_json_contribution(&workload->contributions[i]));
-    for (size_t i = 0; i < workload->straggler_count; i++)
-        json_array_append_new(stragglers, diff_view_json_straggler(&workload->stragglers[i]));
-    render_json_set(item,
+    json_t *item = render_json_set(json_object(),
         "workload", render_json_text(workload->name), "unit", json_string(workload->unit),
         "unexplained", render_json_text(workload->unexplained), "step_a_ns", render_json_whole(workload->step_a_ns),
         "step_b_ns", render_json_whole(workload->step_b_ns), "delta_ns", render_json_whole(workload->delta_ns),
@@ -262,7 +240,8 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
         json_object_set_new(item, "cpu_time", diff_view_json_cpu(workload));
     if (workload->slow.metric)
         json_object_set_new(item, "slow_steps", diff_view_json_slow(workload));
-    render_json_set(item, "decomposition", diff_json_decomposition(workload), "contributions", contributions, NULL);
+    render_json_set(item, "decomposition", diff_json_decomposition(workload), "contributions",
+        render_json_list(i, workload->contribution_count, diff_view_json_contribution(&workload->contributions[i])), NULL);
     if (workload->collective_count)
         json_object_set_new(item, "collectives", diff_view_json_collectives(workload));
     if (workload->memory.part_count)
@@ -270,15 +249,14 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     if (workload->gpu_memory.part_count)
         json_object_set_new(item, "gpu_memory", diff_view_json_memory(&workload->gpu_memory));
     return render_json_set(item,
-        "stragglers", stragglers, "late", render_json_text(workload->late),
+        "stragglers", render_json_list(i, workload->straggler_count, diff_view_json_straggler(&workload->stragglers[i])),
+        "late", render_json_text(workload->late),
         "notes", diff_json_texts(workload->notes, workload->note_count), NULL);
 }
 
 json_t *diff_view_json(const struct diff *diff)
 {
-    json_t *document = json_object(), *workloads = json_array(), *sides = json_object();
-    for (size_t i = 0; i < diff->workload_count; i++)
-        json_array_append_new(workloads, diff_json_workload(&diff->workloads[i]));
-    render_json_set(sides, "a", render_json_text(diff->side_names[0]), "b", render_json_text(diff->side_names[1]), NULL);
-    return render_json_set(document, "schema", json_string("upgate.diff/1"), "sides", sides, "workloads", workloads, NULL);
+    json_t *sides = render_json_set(json_object(), "a", render_json_text(diff->side_names[0]), "b", render_json_text(diff->side_names[1]), NULL);
+    return render_json_set(json_object(), "schema", json_string("upgate.diff/1"), "sides", sides,
+        "workloads", render_json_list(i, diff->workload_count, diff_json_workload(&diff->workloads[i])), NULL);
 }

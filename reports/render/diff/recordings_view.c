@@ -13,6 +13,7 @@
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/text/json_text.h"
 #include "reports/render/text/markdown_text.h"
+#include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
 
 enum { VIEW_ROWS = 15, VIEW_NAME = 46, VIEW_SIZE = 32, VIEW_RANKS = 3 };
@@ -42,13 +43,11 @@ static char *view_interval(const struct recordings_row *row, char *buf)
 
 static void view_total(struct strbuf *out, const struct recordings_diff *diff, const struct recordings_row *total)
 {
-    char a[VIEW_SIZE], b[VIEW_SIZE], delta[VIEW_SIZE];
-    unit_format_ns(a, sizeof a, total->a_ns);
-    unit_format_ns(b, sizeof b, total->b_ns);
+    const char *a = numbers_ns(total->a_ns, NUMBERS_BUFFER), *b = numbers_ns(total->b_ns, NUMBERS_BUFFER);
     const char *what = total->kind == RECORDINGS_CPU ? "CPU" : "GPU";
     if (total->told)
         strbuf_add(out, "%sA %s of the candidate takes %s of %s time %s (%s -> %s).", out->len ? " " : "", diff->unit,
-                   unit_format_ns(delta, sizeof delta, fabs(total->delta_ns)), what, total->delta_ns > 0 ? "more" : "less", a, b);
+                   numbers_ns(fabs(total->delta_ns), NUMBERS_BUFFER), what, total->delta_ns > 0 ? "more" : "less", a, b);
     else
         strbuf_add(out, "%s%s time of a %s is not told apart (%s -> %s).", out->len ? " " : "", what, diff->unit, a, b);
 }
@@ -89,17 +88,16 @@ static char *view_ranks(const struct recordings_diff *diff, int side)
 {
     const struct recordings_ranks *ranks = &diff->ranks[side];
     const char *word = side ? "candidate" : "baseline";
-    char typical[VIEW_SIZE], slowest[VIEW_SIZE], more[VIEW_SIZE], lo[VIEW_SIZE], hi[VIEW_SIZE];
     struct strbuf out = {0};
     if (ranks->count < 2 && !ranks->late)
         return NULL;
     if (ranks->count > 1)
         strbuf_add(&out, "Of the %zu ranks of the %s that made enough steps rank %d is the %s one, %s a step, and rank %d the slowest, %s", ranks->count, word,
-                   (int)ranks->typical.rank, ranks->count > 2 ? "typical" : "faster", unit_format_ns(typical, sizeof typical, ranks->typical.step_ns), (int)ranks->slowest.rank,
-                   unit_format_ns(slowest, sizeof slowest, ranks->slowest.step_ns));
+                   (int)ranks->typical.rank, ranks->count > 2 ? "typical" : "faster", numbers_ns(ranks->typical.step_ns, NUMBERS_BUFFER),
+                   (int)ranks->slowest.rank, numbers_ns(ranks->slowest.step_ns, NUMBERS_BUFFER));
     if (ranks->count > 1 && ranks->told)
-        strbuf_add(&out, ": %s in the same steps (%s to %s)", view_signed(ranks->more_ns, more), view_signed(ranks->lo_ns, lo),
-                   view_signed(ranks->hi_ns, hi));
+        strbuf_add(&out, ": %s in the same steps (%s to %s)", view_signed(ranks->more_ns, NUMBERS_BUFFER),
+                   view_signed(ranks->lo_ns, NUMBERS_BUFFER), view_signed(ranks->hi_ns, NUMBERS_BUFFER));
     else if (ranks->count > 1)
         strbuf_add(&out, ", which is not told apart in the same steps");
     if (ranks->late && out.len)
@@ -120,12 +118,10 @@ static char *view_ranks_sides(const struct recordings_diff *diff)
     struct strbuf out = {0};
     if (a->count < 2 || b->count < 2)
         return NULL;
-    for (int i = 0; i < 2; i++) {
-        char old[VIEW_SIZE], new[VIEW_SIZE];
+    for (int i = 0; i < 2; i++)
         strbuf_add(&out, "%s: %s -> %s (%+.1f %%)", i ? ", of the slowest" : a->count > 2 && b->count > 2 ? "A step of the typical rank" : "A step of the faster rank",
-                   unit_format_ns(old, sizeof old, both[i][0]->step_ns), unit_format_ns(new, sizeof new, both[i][1]->step_ns),
+                   numbers_ns(both[i][0]->step_ns, NUMBERS_BUFFER), numbers_ns(both[i][1]->step_ns, NUMBERS_BUFFER),
                    (both[i][1]->step_ns / both[i][0]->step_ns - 1) * 100);
-    }
     strbuf_add(&out, "; shown, not tested.");
     return strbuf_take(&out);
 }
@@ -159,12 +155,13 @@ void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *s
     strbuf_add(&out, "%s\n\n", answer);
     for (size_t i = 0; i < diff->row_count; i++) {
         const struct recordings_row *row = &diff->rows[i];
-        char a[VIEW_SIZE], b[VIEW_SIZE], delta[VIEW_SIZE], interval[3 * VIEW_SIZE], *name = screen_fit(row->name, VIEW_NAME, false);
+        char interval[3 * VIEW_SIZE], *name = screen_fit(row->name, VIEW_NAME, false);
         if (view_shown(row, all) && shown++ == 0)
             strbuf_add(&out, "%-15s %-*s %11s %11s %11s  99 %% interval, a %s\n", "kind", VIEW_NAME, "name", "baseline", "candidate", "change", diff->unit);
         if (view_shown(row, all))
-            strbuf_add(&out, "%-15s %-*s %11s %11s %11s  %s\n", recordings_view_kind(row->kind), VIEW_NAME, name, unit_format_ns(a, sizeof a, row->a_ns),
-                       unit_format_ns(b, sizeof b, row->b_ns), view_signed(row->delta_ns, delta), view_interval(row, interval));
+            strbuf_add(&out, "%-15s %-*s %11s %11s %11s  %s\n", recordings_view_kind(row->kind), VIEW_NAME, name,
+                       numbers_ns(row->a_ns, NUMBERS_BUFFER), numbers_ns(row->b_ns, NUMBERS_BUFFER), view_signed(row->delta_ns, NUMBERS_BUFFER),
+                       view_interval(row, interval));
         free(name);
     }
     if (shown == 0)
@@ -191,7 +188,7 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
                (double)diff->window_ns[1] / 1e9);
     for (size_t i = 0; i < diff->row_count && shown < VIEW_ROWS; i++) {
         const struct recordings_row *row = &diff->rows[i];
-        char a[VIEW_SIZE], b[VIEW_SIZE], delta[VIEW_SIZE], interval[3 * VIEW_SIZE];
+        char interval[3 * VIEW_SIZE];
         if (!view_shown(row, false))
             continue;
         if (shown++ == 0)
@@ -199,8 +196,8 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
         strbuf_add(&out, "| %s | ", recordings_view_kind(row->kind));
         markdown_name(&out, row->name);
         markdown_put(&out, " | ", row->where ? row->where : "", "");
-        strbuf_add(&out, " | %s | %s | %s | %s |\n", unit_format_ns(a, sizeof a, row->a_ns), unit_format_ns(b, sizeof b, row->b_ns),
-                   view_signed(row->delta_ns, delta), view_interval(row, interval));
+        strbuf_add(&out, " | %s | %s | %s | %s |\n", numbers_ns(row->a_ns, NUMBERS_BUFFER), numbers_ns(row->b_ns, NUMBERS_BUFFER),
+                   view_signed(row->delta_ns, NUMBERS_BUFFER), view_interval(row, interval));
     }
     if (shown == 0)
         strbuf_add(&out, "Nothing stands out of the noise of these windows.\n");
@@ -278,11 +275,8 @@ static void view_add_ranks(json_t *workload, const struct recordings_diff *diff)
 
 json_t *recordings_view_json(const struct recordings_diff *diff)
 {
-    json_t *rows = json_array(), *notes = json_array(), *totals = json_array();
-    for (size_t i = 0; i < diff->row_count; i++)
-        json_array_append_new(rows, view_row(&diff->rows[i], i + 1));
-    for (size_t i = 0; i < diff->note_count; i++)
-        json_array_append_new(notes, render_json_text(diff->notes[i]));
+    json_t *rows = render_json_list(i, diff->row_count, view_row(&diff->rows[i], i + 1));
+    json_t *notes = render_json_list(i, diff->note_count, render_json_text(diff->notes[i])), *totals = json_array();
     for (int kind = 0; kind < RECORDINGS_KINDS; kind++)
         if (diff->totals[kind].name)
             json_array_append_new(totals, json_pack("{s:s, s:o, s:o, s:o, s:[o, o]}", "what", diff->totals[kind].name, "a_ns", render_json_whole(diff->totals[kind].a_ns),

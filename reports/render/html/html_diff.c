@@ -19,10 +19,7 @@ enum {
 
 static json_t *diff_texts(const char *const *texts, size_t count)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, html_text(texts[i], DIFF_TEXT_BYTES_MAX));
-    return list;
+    return render_json_list(i, count, html_text(texts[i], DIFF_TEXT_BYTES_MAX));
 }
 
 static json_t *diff_interval(double low, double high)

@@ -61,9 +61,7 @@ static json_t *stalls_heat(const struct stall_heat *heat)
 {
     json_t *item = json_object(), *rows = json_array();
     for (size_t i = 0; i < heat->row_count; i++) {
-        json_t *values = json_array();
-        for (size_t k = 0; k < heat->blocks; k++)
-            json_array_append_new(values, json_integer((json_int_t)llround(heat->rows[i].shares[k] * 1000)));
+        json_t *values = render_json_list(k, heat->blocks, json_integer((json_int_t)llround(heat->rows[i].shares[k] * 1000)));
         json_array_append_new(rows, render_json_set(json_object(),
             "label", stalls_take(stalls_heat_label(heat, &heat->rows[i])), "values", values, NULL));
     }

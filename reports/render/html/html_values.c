@@ -53,11 +53,8 @@ uint32_t html_names_count(const struct html_names *names)
 
 json_t *html_names_json(const struct html_names *names)
 {
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < names->count; i++)
-        json_array_append_new(list, html_text(names->texts[i] ? names->texts[i] : intern_get(names->keys, i),
-                                              HTML_NAME_BYTES_MAX));
-    return list;
+    return render_json_list(i, names->count, html_text(names->texts[i] ? names->texts[i] : intern_get(names->keys, (uint32_t)i),
+                                                       HTML_NAME_BYTES_MAX));
 }
 
 json_t *html_text(const char *text, size_t bytes)

@@ -28,11 +28,8 @@ static json_t *json_decision(const struct rollout_decision *decision)
 
 json_t *rollout_view_json(const struct rollout_view *view)
 {
-    json_t *evidence = json_array(), *decisions = json_array();
-    for (size_t i = 0; i < view->series_count; i++)
-        json_array_append_new(evidence, json_evidence(&view->series[i]));
-    for (size_t i = 0; i < view->decision_count; i++)
-        json_array_append_new(decisions, json_decision(&view->decisions[i]));
+    json_t *evidence = render_json_list(i, view->series_count, json_evidence(&view->series[i]));
+    json_t *decisions = render_json_list(i, view->decision_count, json_decision(&view->decisions[i]));
     return json_pack("{s:s, s:o, s:s, s:o, s:o, s:I, s:o, s:{s:o, s:o}, s:o, s:o}", "schema", "upgate.rollout/1", "name",
                      render_json_text(view->name), "state", rollout_state_word(view->state), "stage", render_json_count(view->stage), "percent",
                      render_json_real(view->percent), "since", (json_int_t)view->since_ns, "reason", render_json_text(view->reason), "arms", "baseline",

@@ -232,14 +232,10 @@ json_t *stalls_heat_json(const struct stall_heat *heat)
     json_t *item = json_object(), *ranks = json_array(), *values = json_array(), *worst = heat_json_rank(&heat->worst);
     for (size_t i = 0; i < heat->row_count; i++) {
         const struct stall_heat_row *row = &heat->rows[i];
-        json_t *rank = heat_json_rank(row), *shares = json_array();
-        render_json_set(rank,
+        json_array_append_new(ranks, render_json_set(heat_json_rank(row),
             "of", json_integer((json_int_t)row->of),
-            "which", row->of < 2 ? json_null() : json_string(row->worst ? "worst" : "median"), NULL);
-        for (size_t k = 0; k < heat->blocks; k++)
-            json_array_append_new(shares, json_real(row->shares[k]));
-        json_array_append_new(ranks, rank);
-        json_array_append_new(values, shares);
+            "which", row->of < 2 ? json_null() : json_string(row->worst ? "worst" : "median"), NULL));
+        json_array_append_new(values, render_json_list(k, heat->blocks, json_real(row->shares[k])));
     }
     render_json_set(worst, "block", json_integer((json_int_t)heat->worst_block), "share", json_real(heat_most(heat)), NULL);
     return render_json_set(item,

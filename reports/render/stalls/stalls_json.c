@@ -105,16 +105,15 @@ char *stalls_view_detail(const struct stall *stall)
 
 static json_t *stalls_json_trust(const struct stalls *stalls)
 {
-    json_t *breaches = json_array(), *missing = json_array(), *trust = json_object();
+    json_t *breaches = json_array();
     for (size_t i = 0; i < stalls->breach_count; i++) {
         const struct stall_breach *breach = &stalls->breaches[i];
         json_array_append_new(breaches, render_json_set(json_object(),
             "producer", render_json_text(breach->producer), "kind", render_json_text(breach->kind),
             "count", json_integer(breach->count), "detail", render_json_text(breach->detail), NULL));
     }
-    for (size_t i = 0; i < stalls->missing_count; i++)
-        json_array_append_new(missing, render_json_text(stalls->missing[i]));
-    return render_json_set(trust, "ok", json_boolean(stalls->breach_count == 0), "breaches", breaches, "missing", missing, NULL);
+    return render_json_set(json_object(), "ok", json_boolean(stalls->breach_count == 0), "breaches", breaches,
+        "missing", render_json_list(i, stalls->missing_count, render_json_text(stalls->missing[i])), NULL);
 }
 
 static json_t *stalls_json_recordings(const struct stalls_recordings *recordings)

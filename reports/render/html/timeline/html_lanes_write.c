@@ -144,14 +144,12 @@ static json_t *lanes_side_json(const struct lanes_side *side)
 {
     if (!side->given)
         return json_null();
-    json_t *item = json_object(), *marks = json_array(), *list = json_array();
-    for (size_t i = 0; i < side->mark_count; i++)
-        json_array_append_new(marks, json_integer(side->marks[i]));
+    json_t *marks = render_json_list(i, side->mark_count, json_integer(side->marks[i])), *list = json_array();
     for (int kind = 0; kind < HTML_LANE_KIND_COUNT; kind++)
         for (size_t i = 0; i < side->lane_count; i++)
             if ((int)side->lanes[i].kind == kind && side->lanes[i].count)
                 json_array_append_new(list, lane_json(&side->lanes[i]));
-    return render_json_set(item, "span_ns", json_integer(side->end - side->begin), "mark_ns", marks, "lanes", list, NULL);
+    return render_json_set(json_object(), "span_ns", json_integer(side->end - side->begin), "mark_ns", marks, "lanes", list, NULL);
 }
 
 void html_lanes_write(struct html_lanes *lanes, json_t *timeline)
