@@ -76,7 +76,8 @@ char *diff_text_first(const struct diff_workload *workload)
                      numbers_ns(workload->cold_b_ns, NUMBERS_BUFFER), 100 * (workload->cold_b_ns / workload->cold_a_ns - 1));
 }
 
-void diff_text_launches(struct strbuf *text, const struct diff_launch_part *part)
+// " (a 0, 0; b 312 ms, 308 ms)"
+static void diff_text_launches(struct strbuf *text, const struct diff_launch_part *part)
 {
     for (int side = 0; side < 2; side++) {
         strbuf_add(text, "%s", side ? "; b " : " (a ");
@@ -181,4 +182,130 @@ bool diff_view_explained(const struct diff *diff)
         if (!diff->workloads[i].unexplained || diff->workloads[i].memory.part_count || diff->workloads[i].gpu_memory.part_count)
             return true;
     return false;
+}
+
+// ": Function added: save +4.9 ms; …; and 2 more"
+static void diff_text_parts(struct strbuf *text, const struct diff_launch_part *parts, size_t count)
+{
+    for (size_t i = 0; i < count && i < DIFF_TEXT_ANSWER_MAX; i++) {
+        char *title = diff_text_title(&parts[i].contribution);
+        strbuf_add(text, "%s%s %s", i ? "; " : ": ", title, diff_text_delta(parts[i].contribution.delta_ns, NUMBERS_BUFFER));
+        free(title);
+    }
+    if (count > DIFF_TEXT_ANSWER_MAX)
+        strbuf_add(text, "; and %zu more", count - DIFF_TEXT_ANSWER_MAX);
+}
+
+// --- what slow steps, or the slowest requests, have that typical ones have not -------------------
+
+static const double slow_unseen_min = 0.05; // of the difference; less is not worth a sentence
+
+// "slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms)"
+static void slow_change(struct strbuf *text, const struct diff_workload *workload)
+{
+    const struct diff_slow *slow = &workload->slow;
+    char *times = diff_text_join(fabs(slow->a_ns) < 0.5 ? "0" : numbers_ns(slow->a_ns, NUMBERS_BUFFER), " -> ",
+                                 fabs(slow->b_ns) < 0.5 ? "0" : numbers_ns(slow->b_ns, NUMBERS_BUFFER));
+    const char *delta = diff_text_delta(slow->b_ns - slow->a_ns, NUMBERS_BUFFER);
+    if (slow->tail)
+        strbuf_add(text, "the slowest %ss take %s more than a typical one (%s)", workload->unit, times, delta);
+    else
+        strbuf_add(text, "slow %ss take %s of the mean %s (%s)", workload->unit, times, workload->unit, delta);
+    free(times);
+}
+
+char *diff_text_slow(const struct diff_workload *workload)
+{
+    const struct diff_slow *slow = &workload->slow;
+    struct strbuf text = {0};
+    if (!slow->metric || (!slow->part_count && !slow->failed && !slow->open))
+        return NULL;
+    strbuf_add(&text, "%s: ", workload->name);
+    if (!slow->part_count) {
+        strbuf_add(&text, slow->failed ? "what %s fails by is not explained: %s" : "%s is inconclusive, and not explained: %s", slow->metric,
+                   slow->why_not ? slow->why_not : "it is not known");
+        return strbuf_take(&text);
+    }
+    slow_change(&text, workload);
+    diff_text_parts(&text, slow->parts, slow->part_count);
+    return strbuf_take(&text);
+}
+
+char *diff_text_slow_answer(const struct diff_workload *workload)
+{
+    const struct diff_slow *slow = &workload->slow;
+    struct strbuf text = {0};
+    if (!slow->metric)
+        return NULL;
+    strbuf_add(&text, "In the traced launches, candidate: %s; baseline: %s.", slow->told[1] ? slow->told[1] : "nothing",
+               slow->told[0] ? slow->told[0] : "nothing");
+    if (!slow->part_count && slow->launch_count && (slow->a_ns > 0 || slow->b_ns > 0)) {
+        const struct diff_launch_part sum = {.launch_ns = {slow->launch_ns[0], slow->launch_ns[1]}, .launch_count = slow->launch_count};
+        strbuf_add(&text, " There ");
+        slow_change(&text, workload);
+        strbuf_add(&text, ", launch by launch");
+        diff_text_launches(&text, &sum);
+        strbuf_add(&text, ".");
+    }
+    if (slow->where && *slow->where)
+        strbuf_add(&text, " Most of it is in %s.", slow->where);
+    double total = slow->b_ns - slow->a_ns;
+    if (slow->part_count && slow->overlaps)
+        strbuf_add(&text, " In sum the traced launches of the sides overlap: told is what stands apart in each.");
+    else if (slow->part_count)
+        strbuf_add(&text, " What is told is %s of it.", diff_text_share(slow->told_ns / total, NUMBERS_BUFFER));
+    if (slow->where && !slow->overlaps && slow->unseen_ns / total > slow_unseen_min)
+        strbuf_add(&text, " In %s of it nothing was seen to run.", diff_text_share(slow->unseen_ns / total, NUMBERS_BUFFER));
+    return strbuf_take(&text);
+}
+
+char *diff_text_slow_part(const struct diff_launch_part *part)
+{
+    char *told = diff_text_launch_part(part, true);
+    char *text = xasprintf("%s, %s of it", told, diff_text_share(part->contribution.share, NUMBERS_BUFFER));
+    free(told);
+    return text;
+}
+
+bool diff_text_slow_first(const struct diff_workload *workload)
+{
+    return workload->slow.failed && !workload->slow.typical_failed;
+}
+
+// --- what the CPU time of a launch is made of ----------------------------------------------------
+
+static const double cpu_place_min = 0.05; // of the difference; less is not worth its words
+
+char *diff_text_cpu(const struct diff_workload *workload)
+{
+    const struct diff_once *cpu = &workload->cpu;
+    if (!cpu->pairs && !cpu->why_not)
+        return NULL;
+    struct strbuf text = {0};
+    strbuf_add(&text, "%s: CPU time of a launch %s -> %s (%+.1f %%)", workload->name, numbers_ns(workload->cpu_a_ns, NUMBERS_BUFFER),
+               numbers_ns(workload->cpu_b_ns, NUMBERS_BUFFER), 100 * (workload->cpu_b_ns / workload->cpu_a_ns - 1));
+    if (!cpu->part_count)
+        strbuf_add(&text, ", not explained: %s", cpu->why_not ? cpu->why_not : "it is not known");
+    diff_text_parts(&text, cpu->parts, cpu->part_count);
+    return strbuf_take(&text);
+}
+
+// "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s; backward 1.2 -> 1.5 s."
+char *diff_text_cpu_answer(const struct diff_workload *workload)
+{
+    const struct diff_once *cpu = &workload->cpu;
+    double least = cpu_place_min * fabs(workload->cpu_b_ns - workload->cpu_a_ns);
+    struct strbuf text = {0};
+    for (size_t i = 0; i < cpu->phase_count; i++) {
+        const struct diff_once_place *place = &cpu->phases[i];
+        if (!(fabs(place->b_ns - place->a_ns) >= least))
+            continue;
+        char *times = diff_text_join(place->a_ns < 0.5 ? "0" : numbers_ns(place->a_ns, NUMBERS_BUFFER), " -> ",
+                                     place->b_ns < 0.5 ? "0" : numbers_ns(place->b_ns, NUMBERS_BUFFER));
+        strbuf_add(&text, "%s%s %s", text.len ? "; " : "By thread, and by phase of those that make steps: ", place->name, times);
+        free(times);
+    }
+    if (text.len)
+        strbuf_add(&text, ".");
+    return text.len ? strbuf_take(&text) : NULL;
 }

@@ -54,7 +54,6 @@ char *diff_text_title(
 char *diff_text_first(const struct diff_workload *workload); // "15 ms -> 740 ms (+48.2 %)"; NULL: not measured
 // "+310 ms Function added: regress_compute, in data (a 0, 0; b 312 ms, 308 ms)": with the launches' values
 char *diff_text_launch_part(const struct diff_launch_part *part, bool launches);
-void diff_text_launches(struct strbuf *text, const struct diff_launch_part *part); // " (a 0, 0; b 312 ms, 308 ms)"
 // "dlrm-train: slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms): Function added: save +4.9 ms"; without parts why; NULL: no cell asks, or one that passes, and there are none
 char *diff_text_slow(const struct diff_workload *workload);
 // "In the traced launches, candidate: 12 slow steps of 240, …; baseline: …. Most of it is in checkpoint. …", where there is the above
