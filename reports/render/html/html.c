@@ -56,10 +56,8 @@ static struct html_launch *document_launches(struct document *document, const ch
     *ret_count = 0;
     sqlite3_stmt *stmt = store_query(
         document->store, err,
-        "SELECT l.id, r.id, l.side FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair "
-        "p "
-        "ON p.id = l.pair_id JOIN workload w ON w.id = p.workload_id WHERE w.name = ? AND p.state "
-        "= 'valid' ORDER BY r.id LIMIT 64",
+        "SELECT l.id, r.id, l.side FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair p ON p.id = l.pair_id JOIN workload w ON "
+        "w.id = p.workload_id WHERE w.name = ? AND p.state = 'valid' ORDER BY r.id LIMIT 64",
         "s", workload);
     int rc = stmt ? 0 : err->code;
     while (rc == 0 && (rc = store_step(document->store, stmt, err)) == 1) {

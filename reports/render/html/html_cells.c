@@ -9,16 +9,10 @@
 
 // Pairs that were judged: what ran to confirm a fail comes after them, in the order of running.
 static const char cells_points_sql[] =
-    "SELECT p.idx, r.log_ratio, "
-    "(SELECT m.value FROM launch l JOIN launch_metric m ON m.launch_id = l.id AND m.metric = "
-    "r.metric WHERE l.pair_id = "
-    "p.id AND l.side = 0), "
-    "(SELECT m.value FROM launch l JOIN launch_metric m ON m.launch_id = l.id AND m.metric = "
-    "r.metric WHERE l.pair_id = "
-    "p.id AND l.side = 1) "
-    "FROM pair_ratio r JOIN pair p ON p.id = r.pair_id JOIN workload w ON w.id = p.workload_id "
-    "WHERE w.name = ? AND r.metric = ? AND p.state = 'valid' AND p.phase IN ('main', 'confirm') "
-    "ORDER BY p.phase = 'confirm', p.idx LIMIT ?";
+    "SELECT p.idx, r.log_ratio, (SELECT m.value FROM launch l JOIN launch_metric m ON m.launch_id = l.id AND m.metric = r.metric WHERE "
+    "l.pair_id = p.id AND l.side = 0), (SELECT m.value FROM launch l JOIN launch_metric m ON m.launch_id = l.id AND m.metric = r.metric "
+    "WHERE l.pair_id = p.id AND l.side = 1) FROM pair_ratio r JOIN pair p ON p.id = r.pair_id JOIN workload w ON w.id = p.workload_id "
+    "WHERE w.name = ? AND r.metric = ? AND p.state = 'valid' AND p.phase IN ('main', 'confirm') ORDER BY p.phase = 'confirm', p.idx LIMIT ?";
 
 static json_t *cells_column(sqlite3_stmt *stmt, int column)
 {

@@ -33,28 +33,22 @@ static void facts_host(struct store *store, json_t *facts)
 {
     facts_take(facts, "machine",
                store_get_text(store,
-                              "SELECT json_extract(host, '$.hostname') || ', Linux ' || "
-                              "json_extract(host, '$.kernel') "
-                              "FROM run WHERE json_valid(host)",
+                              "SELECT json_extract(host, '$.hostname') || ', Linux ' || json_extract(host, '$.kernel') FROM run WHERE "
+                              "json_valid(host)",
                               ""));
     facts_take(
         facts, "CPU",
         store_get_text(store,
-                       "SELECT json_extract(host, '$.cpu_model') || ', ' || json_extract(host, "
-                       "'$.cpu_count') || "
-                       "' CPUs, ' || CASE WHEN json_extract(host, '$.cpus_used') <> '' THEN 'of them used ' || json_extract(host, '$.cpus_used') || ', ' "
-                       "ELSE '' END || "
-                       "printf('%.1f GB', json_extract(host, '$.memory_bytes') / 1e9) FROM run "
-                       "WHERE json_valid(host)",
+                       "SELECT json_extract(host, '$.cpu_model') || ', ' || json_extract(host, '$.cpu_count') || ' CPUs, ' || CASE WHEN "
+                       "json_extract(host, '$.cpus_used') <> '' THEN 'of them used ' || json_extract(host, '$.cpus_used') || ', ' ELSE '' "
+                       "END || printf('%.1f GB', json_extract(host, '$.memory_bytes') / 1e9) FROM run WHERE json_valid(host)",
                        ""));
     facts_take(
         facts, "GPU",
         store_get_text(store,
-                       "SELECT group_concat(text, '; ') FROM (SELECT count(*) || ' x ' || "
-                       "json_extract(g.value, "
-                       "'$.name') AS text FROM side s, json_each(s.fingerprint, "
-                       "'$.host.gpu.devices') g WHERE s.id = "
-                       "1 AND json_valid(s.fingerprint) GROUP BY json_extract(g.value, '$.name'))",
+                       "SELECT group_concat(text, '; ') FROM (SELECT count(*) || ' x ' || json_extract(g.value, '$.name') AS text FROM "
+                       "side s, json_each(s.fingerprint, '$.host.gpu.devices') g WHERE s.id = 1 AND json_valid(s.fingerprint) GROUP BY "
+                       "json_extract(g.value, '$.name'))",
                        ""));
 }
 
@@ -69,9 +63,8 @@ static void facts_work(struct store *store, json_t *facts)
             ""));
     facts_take(facts, "pairs of launches",
                store_get_text(store,
-                              "SELECT group_concat(text, ', ') FROM (SELECT count(*) || ' ' || "
-                              "phase AS text FROM pair "
-                              "GROUP BY phase ORDER BY min(id))",
+                              "SELECT group_concat(text, ', ') FROM (SELECT count(*) || ' ' || phase AS text FROM pair GROUP BY phase "
+                              "ORDER BY min(id))",
                               ""));
     facts_take(
         facts, "recordings",

@@ -38,12 +38,9 @@ static int recordings_read_target(struct store *store, struct stalls_recording *
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT tgid, comm, cmdline, (SELECT count(*) FROM process WHERE recording_id = ?1 AND "
-        "kind = "
-        "'target'), (SELECT count(*) FROM thread t JOIN process p ON p.id = t.process_id WHERE "
-        "p.recording_id = ?1 AND p.kind = 'target') FROM process WHERE recording_id = ?1 AND kind "
-        "= "
-        "'target' ORDER BY id LIMIT 1",
+        "SELECT tgid, comm, cmdline, (SELECT count(*) FROM process WHERE recording_id = ?1 AND kind = 'target'), (SELECT count(*) FROM "
+        "thread t JOIN process p ON p.id = t.process_id WHERE p.recording_id = ?1 AND p.kind = 'target') FROM process WHERE recording_id = "
+        "?1 AND kind = 'target' ORDER BY id LIMIT 1",
         "i", recording->id);
     if (!stmt)
         return err->code;
@@ -79,14 +76,11 @@ static int recordings_count(struct store *store, struct stalls_recording *record
          "t.process_id WHERE p.recording_id = ? AND NOT flags & 0x100000",
          offsetof(struct stalls_recording, gaps)},
         {"SELECT count(*) FROM sample WHERE ? NOTNULL",
-         "SELECT count(*) FROM sample e JOIN thread t ON t.id = e.thread_id JOIN process p ON p.id "
-         "= "
-         "t.process_id WHERE p.recording_id = ?",
+         "SELECT count(*) FROM sample e JOIN thread t ON t.id = e.thread_id JOIN process p ON p.id = t.process_id WHERE p.recording_id = ?",
          offsetof(struct stalls_recording, samples)},
         {"SELECT count(*) FROM lock_wait WHERE ? NOTNULL",
-         "SELECT count(*) FROM lock_wait e JOIN thread t ON t.id = e.thread_id JOIN process p ON "
-         "p.id "
-         "= t.process_id WHERE p.recording_id = ?",
+         "SELECT count(*) FROM lock_wait e JOIN thread t ON t.id = e.thread_id JOIN process p ON p.id = t.process_id WHERE p.recording_id "
+         "= ?",
          offsetof(struct stalls_recording, lock_waits)},
         {"SELECT count(*) FROM host_fact WHERE recording_id = ?",
          "SELECT count(*) FROM host_fact WHERE recording_id = ?",
@@ -117,11 +111,9 @@ int stalls_recordings_again(struct store *store, struct stalls_tally *tally, str
         return rc;
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT r.id, r.begin_ns, r.end_ns, r.threshold_ns, r.sample_hz, r.python, w.name, l.side, "
-        "s.name, p.idx FROM recording r LEFT JOIN launch l ON l.id = r.launch_id LEFT JOIN side s "
-        "ON "
-        "s.id = l.side LEFT JOIN pair p ON p.id = l.pair_id LEFT JOIN workload w ON w.id = "
-        "p.workload_id ORDER BY r.id",
+        "SELECT r.id, r.begin_ns, r.end_ns, r.threshold_ns, r.sample_hz, r.python, w.name, l.side, s.name, p.idx FROM recording r LEFT "
+        "JOIN launch l ON l.id = r.launch_id LEFT JOIN side s ON s.id = l.side LEFT JOIN pair p ON p.id = l.pair_id LEFT JOIN workload w "
+        "ON w.id = p.workload_id ORDER BY r.id",
         "");
     if (!stmt)
         return err->code;

@@ -269,13 +269,9 @@ static const struct {
     {"SELECT workload, tensor, rule, error_a, error_b, verdict, reason FROM parity "
      "ORDER BY " REPORT_VERDICT_ORDER ", id",
      report_row_parity},
-    {"SELECT workload, kind, side, effect, text FROM finding ORDER BY CASE effect WHEN 'fail' THEN "
-     "0 "
-     "WHEN 'note' THEN 2 ELSE 1 END, id",
+    {"SELECT workload, kind, side, effect, text FROM finding ORDER BY CASE effect WHEN 'fail' THEN 0 WHEN 'note' THEN 2 ELSE 1 END, id",
      report_row_finding},
-    {"SELECT producer, kind, sum(seen), sum(dropped), max(breach), min(detail), count(*) FROM "
-     "ledger "
-     "GROUP BY producer, kind, breach != 0 "
+    {"SELECT producer, kind, sum(seen), sum(dropped), max(breach), min(detail), count(*) FROM ledger GROUP BY producer, kind, breach != 0 "
      "ORDER BY max(breach) DESC, sum(dropped) DESC, producer, kind",
      report_row_ledger},
     {"SELECT scope, kind, interleave, metric, margin, objection, aa_pairs, mde, pair_sd, held, "
@@ -284,12 +280,9 @@ static const struct {
      report_row_certificate},
     // A launch that was stopped because its partner ended badly is no crash of its own. The columns
     // beside max() are those of its row: the last launch.
-    {"SELECT w.name, l.side, l.state, l.exit_code, l.exit_signal, count(*), max(l.id), "
-     "p.idx, l.stderr_tail FROM launch l JOIN pair p ON p.id = l.pair_id JOIN workload w ON w.id = "
-     "p.workload_id "
-     "WHERE l.state NOT IN ('ok', 'stopped') "
-     "GROUP BY w.id, l.side, l.state, l.exit_code, l.exit_signal ORDER BY w.id, l.side DESC, "
-     "max(l.id)",
+    {"SELECT w.name, l.side, l.state, l.exit_code, l.exit_signal, count(*), max(l.id), p.idx, l.stderr_tail FROM launch l JOIN pair p ON "
+     "p.id = l.pair_id JOIN workload w ON w.id = p.workload_id WHERE l.state NOT IN ('ok', 'stopped') GROUP BY w.id, l.side, l.state, "
+     "l.exit_code, l.exit_signal ORDER BY w.id, l.side DESC, max(l.id)",
      report_row_crash},
     {"SELECT level, text FROM note WHERE level != 'info' OR id > (SELECT max(id) - 20 FROM note) "
      "ORDER BY CASE level WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, id",
