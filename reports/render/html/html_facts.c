@@ -22,62 +22,35 @@ static void facts_add(json_t *facts, const char *label, const char *value)
         "label", json_string(label), "value", html_text(value, HTML_TEXT_BYTES_MAX), NULL));
 }
 
-// takes the value over
-static void facts_take(json_t *facts, const char *label, char *value)
+static void facts_ask(json_t *facts, const char *label, struct store *store, const char *sql)
 {
+    char *value = store_get_text(store, sql, "");
     facts_add(facts, label, value);
     free(value);
 }
 
-static void facts_host(struct store *store, json_t *facts)
-{
-    facts_take(facts, "machine",
-               store_get_text(store,
-                              "SELECT json_extract(host, '$.hostname') || ', Linux ' || json_extract(host, '$.kernel') FROM run WHERE "
-                              "json_valid(host)",
-                              ""));
-    facts_take(
-        facts, "CPU",
-        store_get_text(store,
-                       "SELECT json_extract(host, '$.cpu_model') || ', ' || json_extract(host, '$.cpu_count') || ' CPUs, ' || CASE WHEN "
-                       "json_extract(host, '$.cpus_used') <> '' THEN 'of them used ' || json_extract(host, '$.cpus_used') || ', ' ELSE '' "
-                       "END || printf('%.1f GB', json_extract(host, '$.memory_bytes') / 1e9) FROM run WHERE json_valid(host)",
-                       ""));
-    facts_take(
-        facts, "GPU",
-        store_get_text(store,
-                       "SELECT group_concat(text, '; ') FROM (SELECT count(*) || ' x ' || json_extract(g.value, '$.name') AS text FROM "
-                       "side s, json_each(s.fingerprint, '$.host.gpu.devices') g WHERE s.id = 1 AND json_valid(s.fingerprint) GROUP BY "
-                       "json_extract(g.value, '$.name'))",
-                       ""));
-}
-
-static void facts_work(struct store *store, json_t *facts)
-{
-    facts_take(
-        facts, "workloads",
-        store_get_text(
-            store,
-            "SELECT group_concat(text, ', ') FROM (SELECT name || ' (' || mode || ')' AS text FROM "
-            "workload ORDER BY id LIMIT 50)",
-            ""));
-    facts_take(facts, "pairs of launches",
-               store_get_text(store,
-                              "SELECT group_concat(text, ', ') FROM (SELECT count(*) || ' ' || phase AS text FROM pair GROUP BY phase "
-                              "ORDER BY min(id))",
-                              ""));
-    facts_take(
-        facts, "recordings",
-        store_get_text(
-            store,
-            "SELECT count(*) || ' (' || max(sample_hz) || ' samples a second, waits of ' || "
-            "(min(threshold_ns) / 1000) || ' us and longer)' FROM recording HAVING count(*) > 0",
-            ""));
-}
+static const struct {
+    const char *label, *sql;
+} facts_of_run[] = {
+    {"machine", "SELECT json_extract(host, '$.hostname') || ', Linux ' || json_extract(host, '$.kernel') FROM run WHERE json_valid(host)"},
+    {"CPU", "SELECT json_extract(host, '$.cpu_model') || ', ' || json_extract(host, '$.cpu_count') || ' CPUs, ' || CASE WHEN "
+            "json_extract(host, '$.cpus_used') <> '' THEN 'of them used ' || json_extract(host, '$.cpus_used') || ', ' ELSE '' END || "
+            "printf('%.1f GB', json_extract(host, '$.memory_bytes') / 1e9) FROM run WHERE json_valid(host)"},
+    {"GPU", "SELECT group_concat(text, '; ') FROM (SELECT count(*) || ' x ' || json_extract(g.value, '$.name') AS text FROM side s, "
+            "json_each(s.fingerprint, '$.host.gpu.devices') g WHERE s.id = 1 AND json_valid(s.fingerprint) "
+            "GROUP BY json_extract(g.value, '$.name'))"},
+    {"workloads", "SELECT group_concat(text, ', ') FROM (SELECT name || ' (' || mode || ')' AS text FROM workload ORDER BY id LIMIT 50)"},
+    {"pairs of launches", "SELECT group_concat(text, ', ') FROM (SELECT count(*) || ' ' || phase AS text FROM pair GROUP BY phase "
+                          "ORDER BY min(id))"},
+    {"recordings", "SELECT count(*) || ' (' || max(sample_hz) || ' samples a second, waits of ' || "
+                   "(min(threshold_ns) / 1000) || ' us and longer)' FROM recording HAVING count(*) > 0"},
+    {"command", "SELECT group_concat(value, ' ') FROM run, json_each(command_line) WHERE json_valid(command_line)"},
+    {"made by", "SELECT 'upgate ' || upgate_version FROM run"},
+};
 
 json_t *html_run(struct store *store, const struct report *report)
 {
-    json_t *run = json_object(), *facts = json_array();
+    json_t *facts = json_array();
     int64_t started = -1, ended = -1;
     store_get_int(store, &started, NULL, "SELECT started_wall_ns FROM run", "");
     store_get_int(store, &ended, NULL, "SELECT ended_wall_ns FROM run", "");
@@ -85,27 +58,14 @@ json_t *html_run(struct store *store, const struct report *report)
         facts_add(facts, "baseline", report->side_names[0]);
         facts_add(facts, "candidate", report->side_names[1]);
     }
-    facts_take(facts, "run",
-               store_get_text(
-                   store,
-                   "SELECT uuid || CASE kind WHEN 'aa' THEN ' (A/A: both sides are the same)' ELSE "
-                   "'' END || CASE state WHEN 'done' THEN '' ELSE ', ' || state END FROM run",
-                   ""));
-    facts_take(facts, "plan", store_get_text(store, "SELECT plan_path FROM run", ""));
+    facts_ask(facts, "run", store, "SELECT uuid || CASE kind WHEN 'aa' THEN ' (A/A: both sides are the same)' ELSE '' END || "
+                                   "CASE state WHEN 'done' THEN '' ELSE ', ' || state END FROM run");
+    facts_ask(facts, "plan", store, "SELECT plan_path FROM run");
     facts_add(facts, "started", started > 0 ? numbers_time(started, NUMBERS_BUFFER) : NULL);
     facts_add(facts, "took", ended > started ? numbers_duration(ended - started, NUMBERS_BUFFER) : NULL);
-    facts_host(store, facts);
-    facts_work(store, facts);
-    facts_take(
-        facts, "command",
-        store_get_text(store,
-                       "SELECT group_concat(value, ' ') FROM run, json_each(command_line) WHERE "
-                       "json_valid(command_line)",
-                       ""));
-    facts_take(facts, "made by",
-               store_get_text(store, "SELECT 'upgate ' || upgate_version FROM run", ""));
-    json_object_set_new(run, "facts", facts);
-    return run;
+    for (size_t i = 0; i < sizeof facts_of_run / sizeof *facts_of_run; i++)
+        facts_ask(facts, facts_of_run[i].label, store, facts_of_run[i].sql);
+    return render_json_set(json_object(), "facts", facts, NULL);
 }
 
 // "python.packages.torch" is a package; what steers the framework's own choices is a default.
