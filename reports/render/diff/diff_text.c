@@ -40,8 +40,7 @@ char *diff_text_interval(const struct diff_contribution *contribution)
 
 char *diff_text_share(double share, char *buf)
 {
-    snprintf(buf, NUMBERS_SIZE, isfinite(share) ? "%.*f %%" : "-", fabs(share) < 0.095 ? 1 : 0, 100 * share);
-    return buf;
+    return isfinite(share) ? numbers_print(buf, "%.*f %%", fabs(share) < 0.095 ? 1 : 0, 100 * share) : numbers_print(buf, "-");
 }
 
 char *diff_text_title(const struct diff_contribution *contribution)

@@ -10,7 +10,6 @@
 #include <time.h>
 
 #include "common/strings.h"
-#include "common/units.h"
 
 // The controller writes its heartbeat every second; ten of them missing is no busy disk any more.
 static const int64_t words_heartbeat_ns = INT64_C(10000000000);
@@ -98,29 +97,19 @@ const char *rollout_arm_word(int arm)
 
 char *rollout_percent(double percent, char *buf)
 {
-    if (isfinite(percent))
-        snprintf(buf, NUMBERS_SIZE, percent && percent < 10 ? "%.2g %%" : "%.3g %%", percent);
-    else
-        snprintf(buf, NUMBERS_SIZE, "-");
-    return buf;
+    return isfinite(percent) ? numbers_print(buf, percent && percent < 10 ? "%.2g %%" : "%.3g %%", percent) : numbers_print(buf, "-");
 }
 
 char *rollout_rate(uint64_t part, uint64_t whole, char *buf)
 {
     if (whole == 0)
-        snprintf(buf, NUMBERS_SIZE, "-");
-    else
-        snprintf(buf, NUMBERS_SIZE, part ? "%.3g %%" : "0 %%", 100.0 * (double)part / (double)whole);
-    return buf;
+        return numbers_print(buf, "-");
+    return part ? numbers_print(buf, "%.3g %%", 100.0 * (double)part / (double)whole) : numbers_print(buf, "0 %%");
 }
 
 char *rollout_ms(double seconds, char *buf)
 {
-    if (isfinite(seconds))
-        snprintf(buf, NUMBERS_SIZE, seconds < 0.1 ? "%.3g ms" : "%.0f ms", seconds * 1e3);
-    else
-        snprintf(buf, NUMBERS_SIZE, "-");
-    return buf;
+    return isfinite(seconds) ? numbers_print(buf, seconds < 0.1 ? "%.3g ms" : "%.0f ms", seconds * 1e3) : numbers_print(buf, "-");
 }
 
 char *rollout_clock(int64_t wall_ns, char *buf)
@@ -140,22 +129,17 @@ char *rollout_ago(int64_t ns, char *buf)
 char *rollout_change(double ratio, char *buf)
 {
     if (!isfinite(ratio))
-        snprintf(buf, NUMBERS_SIZE, "-");
-    else if (fabs(ratio) >= 10)
-        snprintf(buf, NUMBERS_SIZE, "x %.3g", ratio);
-    else
-        snprintf(buf, NUMBERS_SIZE, fabs(ratio - 1) < 0.1 ? "%+.1f %%" : "%+.0f %%", 100 * (ratio - 1));
-    return buf;
+        return numbers_print(buf, "-");
+    if (fabs(ratio) >= 10)
+        return numbers_print(buf, "x %.3g", ratio);
+    return numbers_print(buf, fabs(ratio - 1) < 0.1 ? "%+.1f %%" : "%+.0f %%", 100 * (ratio - 1));
 }
 
 char *rollout_cell_value(const char *metric, double value, char *buf)
 {
     if (strcmp(metric, "wrong_answers") != 0)
         return rollout_change(value, buf);
-    if (isfinite(value) && fabs(value) < 1e15)
-        return numbers_count((int64_t)value, buf);
-    snprintf(buf, NUMBERS_SIZE, "-");
-    return buf;
+    return isfinite(value) && fabs(value) < 1e15 ? numbers_count((int64_t)value, buf) : numbers_print(buf, "-");
 }
 
 bool rollout_ended(const struct rollout_view *view)
@@ -173,11 +157,7 @@ const struct rollout_decision *rollout_last_decision(const struct rollout_view *
 
 char *rollout_effect(const struct rollout_decision *decision, char *buf)
 {
-    if (decision->effect_ns < decision->at_ns)
-        snprintf(buf, NUMBERS_SIZE, "-");
-    else
-        unit_format_ns(buf, NUMBERS_SIZE, (double)(decision->effect_ns - decision->at_ns));
-    return buf;
+    return numbers_ns(decision->effect_ns < decision->at_ns ? NAN : (double)(decision->effect_ns - decision->at_ns), buf);
 }
 
 char *rollout_sentence(const struct rollout_view *view)
@@ -225,11 +205,7 @@ static bool words_is_times(double ratio)
 // "4.64 times", "+3.1 %"
 static char *words_times(double ratio, char *buf)
 {
-    if (words_is_times(ratio))
-        snprintf(buf, NUMBERS_SIZE, "%.3g times", ratio);
-    else
-        rollout_change(ratio, buf);
-    return buf;
+    return words_is_times(ratio) ? numbers_print(buf, "%.3g times", ratio) : rollout_change(ratio, buf);
 }
 
 // "6.29 ms against the baseline's 1.42 ms": what both arms had in the stage; "" where that says nothing.

@@ -35,10 +35,7 @@ static char *heat_time(const struct stall_heat *heat, size_t block, char *buf)
     double at = (double)(heat->end_ns - heat->begin_ns) * (double)block / (double)heat->blocks;
     if (!block)
         return strcpy(buf, "0");
-    if (at < heat_minute_ns)
-        return numbers_ns(at, buf);
-    snprintf(buf, NUMBERS_SIZE, "%.0f s", at / 1e9);
-    return buf;
+    return at < heat_minute_ns ? numbers_ns(at, buf) : numbers_print(buf, "%.0f s", at / 1e9);
 }
 
 static bool heat_alike(const char *host, const char *other)

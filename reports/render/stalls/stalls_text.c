@@ -14,16 +14,14 @@ char *stalls_text_share(double fraction, char *buf)
 {
     double percent = fraction * 100;
     int decimals = percent >= 100 ? 0 : percent >= 0.1 || percent == 0 ? 1 : 2;
-    snprintf(buf, NUMBERS_SIZE, isfinite(percent) ? "%.*f %%" : "-", decimals, percent);
-    return buf;
+    return isfinite(percent) ? numbers_print(buf, "%.*f %%", decimals, percent) : numbers_print(buf, "-");
 }
 
 char *stalls_text_confidence(double confidence, char *buf)
 {
     // 100 % would promise more than any evidence does.
     double percent = floor(confidence * 100 + 0.5);
-    snprintf(buf, NUMBERS_SIZE, "%.0f %%", percent > 99 ? 99 : percent < 0 ? 0 : percent);
-    return buf;
+    return numbers_print(buf, "%.0f %%", percent > 99 ? 99 : percent < 0 ? 0 : percent);
 }
 
 double stalls_text_fraction(const struct stalls *stalls, const struct stall *stall)

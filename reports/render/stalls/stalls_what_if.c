@@ -34,8 +34,7 @@ char *stalls_what_if_question(const struct stall_what_if *what_if, enum stalls_q
 static char *what_if_percent(double ns, double of, char *buf)
 {
     double percent = (ns / of - 1) * 100;
-    snprintf(buf, NUMBERS_SIZE, "%+.1f %%", fabs(percent) < 0.05 ? 0.0 : percent);
-    return buf;
+    return numbers_print(buf, "%+.1f %%", fabs(percent) < 0.05 ? 0.0 : percent);
 }
 
 char *stalls_what_if_change(const struct stall_what_if *what_if, double ns, char *buf)

@@ -3,24 +3,29 @@
 #include "reports/render/text/numbers.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "common/units.h"
 
+char *numbers_print(char *buf, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(buf, NUMBERS_SIZE, fmt, args);
+    va_end(args);
+    return buf;
+}
+
 char *numbers_fraction(double fraction, char *buf)
 {
-    if (isfinite(fraction))
-        snprintf(buf, NUMBERS_SIZE, fraction < 0.1 ? "%.2g %%" : "%.3g %%", fraction * 100);
-    else
-        snprintf(buf, NUMBERS_SIZE, "-");
-    return buf;
+    return isfinite(fraction) ? numbers_print(buf, fraction < 0.1 ? "%.2g %%" : "%.3g %%", fraction * 100) : numbers_print(buf, "-");
 }
 
 char *numbers_error(double error, char *buf)
 {
-    snprintf(buf, NUMBERS_SIZE, isfinite(error) ? "%.2g" : "-", error);
-    return buf;
+    return isfinite(error) ? numbers_print(buf, "%.2g", error) : numbers_print(buf, "-");
 }
 
 char *numbers_count(int64_t count, char *buf)
@@ -46,16 +51,12 @@ char *numbers_duration(int64_t ns, char *buf)
 {
     int64_t seconds = (ns + 500000000) / 1000000000;
     if (ns < 0)
-        snprintf(buf, NUMBERS_SIZE, "-");
-    else if (seconds < 60)
-        snprintf(buf, NUMBERS_SIZE, "%lld s", (long long)seconds);
-    else if (seconds < 3600)
-        snprintf(buf, NUMBERS_SIZE, "%lld min %02lld s", (long long)(seconds / 60),
-                 (long long)(seconds % 60));
-    else
-        snprintf(buf, NUMBERS_SIZE, "%lld h %02lld min", (long long)(seconds / 3600),
-                 (long long)(seconds / 60 % 60));
-    return buf;
+        return numbers_print(buf, "-");
+    if (seconds < 60)
+        return numbers_print(buf, "%lld s", (long long)seconds);
+    if (seconds < 3600)
+        return numbers_print(buf, "%lld min %02lld s", (long long)(seconds / 60), (long long)(seconds % 60));
+    return numbers_print(buf, "%lld h %02lld min", (long long)(seconds / 3600), (long long)(seconds / 60 % 60));
 }
 
 char *numbers_time(int64_t wall_ns, char *buf)

@@ -11,6 +11,7 @@ enum { NUMBERS_SIZE = 64 };
 // A buffer of its own wherever it stands, to the end of the block: strbuf_add(out, "%s", numbers_count(count, NUMBERS_BUFFER)).
 #define NUMBERS_BUFFER ((char[NUMBERS_SIZE]){0})
 
+char *numbers_print(char *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *numbers_fraction(double fraction, char *buf); // 0.0125 -> "1.25 %"
 char *numbers_error(double error, char *buf);       // "1.2e-06"
 char *numbers_count(int64_t count, char *buf);      // 28400 -> "28,400"

@@ -52,10 +52,7 @@ static struct cell_scale cell_find_scale(const char *unit, double value)
 
 static void cell_scaled(char *buf, double value, const struct cell_scale *scale, int decimals)
 {
-    if (isfinite(value))
-        snprintf(buf, NUMBERS_SIZE, "%.*f%s", decimals, value / scale->factor, scale->name);
-    else
-        snprintf(buf, NUMBERS_SIZE, "-");
+    numbers_print(buf, isfinite(value) ? "%.*f%s" : "-", decimals, value / scale->factor, scale->name);
 }
 
 // One median: four significant digits of `largest` in the unit that suits `smallest`.
@@ -85,10 +82,7 @@ static void cell_share(char *buf, double share, double least)
     double percent = fabs(100 * least);
     int decimals = percent > 0 ? 1 - (int)floor(log10(percent)) : 0;
     decimals = decimals < 1 ? 1 : decimals > CELL_DECIMALS_MAX ? CELL_DECIMALS_MAX : decimals;
-    if (isfinite(share))
-        snprintf(buf, NUMBERS_SIZE, "%.*f %%", share == 0 ? 0 : decimals, 100 * share);
-    else
-        snprintf(buf, NUMBERS_SIZE, "-");
+    numbers_print(buf, isfinite(share) ? "%.*f %%" : "-", share == 0 ? 0 : decimals, 100 * share);
 }
 
 void cell_medians(const struct report_cell *cell, char *ret_a, char *ret_b)
@@ -153,10 +147,8 @@ static void cell_percent(char *buf, double ratio, int decimals)
 
 char *cell_change(const struct report_cell *cell, char *buf)
 {
-    if (!isfinite(cell->ratio)) {
-        snprintf(buf, NUMBERS_SIZE, "-");
-        return buf;
-    }
+    if (!isfinite(cell->ratio))
+        return numbers_print(buf, "-");
     cell_percent(buf, cell->ratio, cell_decimals(cell, cell->ratio, false));
     strcat(buf, " %");
     return buf;
@@ -165,14 +157,11 @@ char *cell_change(const struct report_cell *cell, char *buf)
 char *cell_interval(const struct report_cell *cell, char *buf)
 {
     char lower[NUMBERS_SIZE], upper[NUMBERS_SIZE];
-    if (!isfinite(cell->ci_lower) || !isfinite(cell->ci_upper)) {
-        snprintf(buf, NUMBERS_SIZE, "-");
-        return buf;
-    }
+    if (!isfinite(cell->ci_lower) || !isfinite(cell->ci_upper))
+        return numbers_print(buf, "-");
     cell_percent(lower, cell->ci_lower, cell_decimals(cell, cell->ci_lower, true));
     cell_percent(upper, cell->ci_upper, cell_decimals(cell, cell->ci_upper, true));
-    snprintf(buf, NUMBERS_SIZE, "%.28s to %.28s", lower, upper);
-    return buf;
+    return numbers_print(buf, "%.28s to %.28s", lower, upper);
 }
 
 char *cell_margin(const struct report_cell *cell, char *buf)
@@ -199,12 +188,10 @@ char *cell_confidence(const struct report_cell *cells, int count, char *buf)
         high = fmax(high, 100 * (1 - 2 * cells[i].alpha));
     }
     if (!isfinite(low))
-        snprintf(buf, NUMBERS_SIZE, "interval");
-    else if (high - low < 1e-6)
-        snprintf(buf, NUMBERS_SIZE, "%.4g %% interval", low);
-    else
-        snprintf(buf, NUMBERS_SIZE, "%.4g to %.4g %% interval", low, high);
-    return buf;
+        return numbers_print(buf, "interval");
+    if (high - low < 1e-6)
+        return numbers_print(buf, "%.4g %% interval", low);
+    return numbers_print(buf, "%.4g to %.4g %% interval", low, high);
 }
 
 char *cell_steps_legend(const struct report_cell *cells, int count)
@@ -266,17 +253,12 @@ char *crash_ending(const struct report_crash *crash, char *buf)
 {
     const char *name = crash->exit_signal > 0 ? sigabbrev_np((int)crash->exit_signal) : NULL;
     if (strcmp(crash->state, "timeout") == 0)
-        snprintf(buf, NUMBERS_SIZE, "timed out");
-    else if (strcmp(crash->state, "oom") == 0)
-        snprintf(buf, NUMBERS_SIZE, "killed: out of memory");
-    else if (strcmp(crash->state, "not_started") == 0)
-        snprintf(buf, NUMBERS_SIZE, "could not be started");
-    else if (crash->exit_signal > 0)
-        snprintf(buf, NUMBERS_SIZE, "killed by signal %d%s%s%s", (int)crash->exit_signal,
-                 name ? " (SIG" : "", name ? name : "", name ? ")" : "");
-    else if (crash->exit_code >= 0)
-        snprintf(buf, NUMBERS_SIZE, "exit code %lld", (long long)crash->exit_code);
-    else
-        snprintf(buf, NUMBERS_SIZE, "%.40s", crash->state);
-    return buf;
+        return numbers_print(buf, "timed out");
+    if (strcmp(crash->state, "oom") == 0)
+        return numbers_print(buf, "killed: out of memory");
+    if (strcmp(crash->state, "not_started") == 0)
+        return numbers_print(buf, "could not be started");
+    if (crash->exit_signal > 0)
+        return numbers_print(buf, "killed by signal %d%s%s%s", (int)crash->exit_signal, name ? " (SIG" : "", name ? name : "", name ? ")" : "");
+    return crash->exit_code >= 0 ? numbers_print(buf, "exit code %lld", (long long)crash->exit_code) : numbers_print(buf, "%.40s", crash->state);
 }
