@@ -286,11 +286,8 @@ static void stalls_detail(struct table *table, const struct stalls *stalls, size
     stalls_chain(table, stall);
     const char *note = stall->confidence_note;
     stalls_line(table, "sure", xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER), note ? ": " : "", note ? note : ""));
-    if (stall->advice) {
-        char *advice = stalls_text_advice(stall);
-        table_line(table, "do", SCREEN_STYLE_PASS, advice);
-        free(advice);
-    }
+    if (stall->advice)
+        table_take(table, "do", SCREEN_STYLE_PASS, stalls_text_advice(stall));
 }
 
 static void stalls_trust(struct table *table, const struct stalls_shown *shown)
@@ -301,9 +298,7 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
         table_line(table, "trust", SCREEN_STYLE_PASS, "ok: no event was dropped");
     for (size_t i = 0; i < stalls->breach_count; i++) {
         char *breach = stalls_text_breach(&stalls->breaches[i]);
-        char *text = xasprintf("%s%s", i ? "" : "BREACHED: ", breach);
-        table_line(table, i ? "" : "trust", SCREEN_STYLE_INCONCLUSIVE, text);
-        free(text);
+        table_take(table, i ? "" : "trust", SCREEN_STYLE_INCONCLUSIVE, xasprintf("%s%s", i ? "" : "BREACHED: ", breach));
         free(breach);
     }
     bool blind = !shown->recording->python && stalls_text_is_python(&shown->recording->target);

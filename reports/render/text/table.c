@@ -43,3 +43,9 @@ void table_line(struct table *table, const char *label, enum screen_style style,
     screen_wrap(&table->out, clean, table->width, TABLE_LABEL, TABLE_LABEL);
     free(clean);
 }
+
+void table_take(struct table *table, const char *label, enum screen_style style, char *text)
+{
+    table_line(table, label, style, text);
+    free(text);
+}

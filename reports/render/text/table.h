@@ -27,5 +27,6 @@ int table_end(struct table *table, FILE *stream, const char *what, struct error 
 void table_paragraph(struct table *table, enum screen_style style, const char *text);
 // "label        text, wrapped": one line of a section. The text is cleaned.
 void table_line(struct table *table, const char *label, enum screen_style style, const char *text);
+void table_take(struct table *table, const char *label, enum screen_style style, char *text); // and frees the text
 
 #endif

@@ -74,10 +74,9 @@ static void table_run(struct table *table, const struct report *report)
         strbuf_add(&text, ", A/A: both sides are the same");
     if (strcmp(report->state, "done") != 0)
         strbuf_add(&text, ", %s", report->state);
-    table_line(table, "run", SCREEN_STYLE_BOLD, text.text);
+    table_take(table, "run", SCREEN_STYLE_BOLD, strbuf_take(&text));
     if (report->margin_note)
         table_line(table, "margins", SCREEN_STYLE_BOLD, report->margin_note);
-    strbuf_free(&text);
 }
 
 // What is no number of a cell and still decided, or should be known.
@@ -100,10 +99,8 @@ static void table_findings(struct table *table, const struct report *report, boo
             strbuf_add(&table->out, "\n");
         begun = true;
         const char *of = finding->workload;
-        char *text = xasprintf("%s%s%s", of ? of : "", of ? ": " : "", finding->text);
-        table_line(table, effects[finding->effect].word,
-                   table_style(effects[finding->effect].verdict), text);
-        free(text);
+        table_take(table, effects[finding->effect].word, table_style(effects[finding->effect].verdict),
+                   xasprintf("%s%s%s", of ? of : "", of ? ": " : "", finding->text));
     }
 }
 
@@ -126,14 +123,10 @@ static void table_parity(struct table *table, const struct report *report)
         strbuf_add(&text, " (%s)", parity->rule);
         if (parity->verdict != REPORT_VERDICT_PASS)
             strbuf_add(&text, ": %s", parity->reason);
-        table_line(table, i ? "" : "parity", table_style(report->parity[0].verdict), text.text);
-        strbuf_free(&text);
+        table_take(table, i ? "" : "parity", table_style(report->parity[0].verdict), strbuf_take(&text));
     }
-    if (passed > TABLE_PARITY_MAX) {
-        char *text = xasprintf("pass: %d more", passed - TABLE_PARITY_MAX);
-        table_line(table, "", SCREEN_STYLE_PLAIN, text);
-        free(text);
-    }
+    if (passed > TABLE_PARITY_MAX)
+        table_take(table, "", SCREEN_STYLE_PLAIN, xasprintf("pass: %d more", passed - TABLE_PARITY_MAX));
     if (report->parity_count == 0)
         table_line(table, "parity", SCREEN_STYLE_BOLD, "not checked: no outputs were compared");
 }
@@ -162,8 +155,7 @@ static void table_trust(struct table *table, const struct report *report)
                                        : "BREACHED: what was lost makes the verdict inconclusive");
     if (report->trust_ok)
         table_trust_kept(&text, report);
-    table_line(table, "trust", style, text.text);
-    strbuf_free(&text);
+    table_take(table, "trust", style, strbuf_take(&text));
     for (int i = 0; i < report->ledger_count; i++) {
         const struct report_ledger *ledger = &report->ledger[i];
         if (!ledger->breach && ledger->dropped == 0)
@@ -174,23 +166,19 @@ static void table_trust(struct table *table, const struct report *report)
             strbuf_add(&text, " of %s", numbers_count(ledger->seen, NUMBERS_BUFFER));
         if (ledger->detail)
             strbuf_add(&text, ", %s", ledger->detail);
-        table_line(table, "", SCREEN_STYLE_PLAIN, text.text);
-        strbuf_free(&text);
+        table_take(table, "", SCREEN_STYLE_PLAIN, strbuf_take(&text));
     }
 }
 
 static void table_calibration(struct table *table, const struct report *report)
 {
-    struct strbuf text = {0};
-    strbuf_add(&text, "%s%s",
-               report->calibrated ? "" : "NOT CALIBRATED: ", report->calibration_note);
-    table_line(table, "calibration",
-               report->calibrated ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE, text.text);
-    strbuf_free(&text);
+    table_take(table, "calibration", report->calibrated ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE,
+               xasprintf("%s%s", report->calibrated ? "" : "NOT CALIBRATED: ", report->calibration_note));
     // What covers is in the note; what does not is listed, so that it can be seen why.
     for (int i = 0;
          !report->calibrated && i < report->certificate_count && i < TABLE_CERTIFICATES_MAX; i++) {
         const struct report_certificate *certificate = &report->certificates[i];
+        struct strbuf text = {0};
         strbuf_add(&text, "%s %s (%s, turns of %s): ", certificate->scope, certificate->metric,
                    certificate->kind, certificate->interleave);
         if (certificate->objection)
@@ -199,8 +187,7 @@ static void table_calibration(struct table *table, const struct report *report)
             strbuf_add(&text, "certified for a margin of %s and a spread of pairs up to %s",
                        numbers_fraction(certificate->margin, NUMBERS_BUFFER),
                        numbers_fraction(certificate->pair_sd, NUMBERS_BUFFER));
-        table_line(table, "", SCREEN_STYLE_PLAIN, text.text);
-        strbuf_free(&text);
+        table_take(table, "", SCREEN_STYLE_PLAIN, strbuf_take(&text));
     }
 }
 
@@ -243,10 +230,9 @@ static void table_crashes(struct table *table, const struct report *report)
             crash->stderr_tail && *crash->stderr_tail ? "; the end of its stderr:"
                                                       : "; nothing on its stderr");
         strbuf_add(&table->out, "\n");
-        table_line(table, "ended badly", SCREEN_STYLE_FAIL, text);
+        table_take(table, "ended badly", SCREEN_STYLE_FAIL, text);
         if (crash->stderr_tail)
             table_stderr(table, crash->stderr_tail);
-        free(text);
     }
     if (report->crash_count > TABLE_CRASHES_MAX)
         strbuf_add(&table->out, "%*s%d more kinds of bad endings: select * from v_launch\n",
@@ -257,11 +243,8 @@ static void table_notes(struct table *table, const struct report *report)
 {
     for (int i = 0; i < report->workload_count; i++) {
         const struct report_workload *workload = &report->workloads[i];
-        if (!workload->note)
-            continue;
-        char *text = xasprintf("%s: %s", workload->name, workload->note);
-        table_line(table, "note", SCREEN_STYLE_BOLD, text);
-        free(text);
+        if (workload->note)
+            table_take(table, "note", SCREEN_STYLE_BOLD, xasprintf("%s: %s", workload->name, workload->note));
     }
     for (int i = 0; i < report->note_count && i < TABLE_NOTES_MAX; i++) {
         const struct report_note *note = &report->notes[i];
@@ -269,11 +252,8 @@ static void table_notes(struct table *table, const struct report *report)
         table_line(table, info ? "note" : note->level,
                    info ? SCREEN_STYLE_BOLD : SCREEN_STYLE_INCONCLUSIVE, note->text);
     }
-    if (report->note_count > TABLE_NOTES_MAX) {
-        char *text = xasprintf("%d more: select * from note", report->note_count - TABLE_NOTES_MAX);
-        table_line(table, "", SCREEN_STYLE_PLAIN, text);
-        free(text);
-    }
+    if (report->note_count > TABLE_NOTES_MAX)
+        table_take(table, "", SCREEN_STYLE_PLAIN, xasprintf("%d more: select * from note", report->note_count - TABLE_NOTES_MAX));
 }
 
 // A path as one word of a shell.
