@@ -2,7 +2,6 @@
 // upgate.diff/1 (INTERFACES: "JSON documents"): where the difference comes from, as other tools
 // read it. Returns a jansson tree. What is not known is null, times are integers of nanoseconds.
 // Members beyond the contract may be added.
-#include <math.h>
 #include <string.h>
 
 #include "reports/render/diff/diff_view.h"

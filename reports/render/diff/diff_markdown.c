@@ -2,10 +2,6 @@
 // The section of the Markdown report: where the difference comes from. The answer and a table of
 // what is named a workload, evidence and suspects folded below. Texts of the store cannot act as
 // markup. Pure; the caller frees.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/text/markdown_text.h"
 #include "reports/render/text/numbers.h"

@@ -2,7 +2,6 @@
 // Two recordings compared, in words; see recordings_view.h. Buffers and streams only.
 #include "reports/render/diff/recordings_view.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 // What was run, on which machine, what the gate said and what weakens it: the members of the HTML
 // report's data document that are no numbers of a workload. Reads struct report and the tables run,
 // side, workload, pair; writes JSON.
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All steps of the pairs that a workload was judged by, both sides, in the HTML report's data
 // document. Reads the tables pair, launch, step and block; writes JSON (html/page/DATA.md, strip).
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/search.h"
 #include "common/containers/vector.h"

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // upgate.rollout/1: the contract of INTERFACES. Reads the view only.
-#include <math.h>
-
 #include "reports/render/rollout/rollout_words.h"
 #include "reports/render/text/json_text.h"
 

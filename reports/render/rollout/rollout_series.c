@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seconds of both arms into buckets for the charts and sums for the tables; cells into one series a metric and stage. Reads
 // tables rollout_second and rollout_cell; a rollout of days costs no more memory than one of minutes.
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was recorded of both arms at a breach, compared. Opens both recordings, read-only; what is missing or cannot be compared
 // is a sentence: the report never ends because of it.
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -2,9 +2,7 @@
 // upgate.stalls/1 (INTERFACES: "JSON documents"): the stalls of one recording as other tools read
 // them. Returns a jansson tree. What is not known is null, times are integers of nanoseconds.
 // Members beyond the contract may be added.
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "reports/render/stalls/stalls_heat.h"
 #include "reports/render/stalls/stalls_text.h"

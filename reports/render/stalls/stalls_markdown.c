@@ -3,7 +3,6 @@
 // the first few in full and folded. Built whole in memory; texts of the store cannot act as markup.
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "reports/render/stalls/stalls_heat.h"
 #include "reports/render/stalls/stalls_text.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines of a stall's details: what was lost and how, stacks cut to what matters, links of the
 // chain, what was recorded. Pure functions.
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

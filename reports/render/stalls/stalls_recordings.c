@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The recordings of a store: whose they are, how long they lasted, how many events they hold. Reads
 // the store only.
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/vector.h"
 #include "common/strings.h"

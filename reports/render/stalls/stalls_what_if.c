@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step would take if: in words, the same in the table, in Markdown and on the page; as JSON. Pure.
 #include <math.h>
-#include <stdlib.h>
 
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_what_if.h"

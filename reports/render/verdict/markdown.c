@@ -2,14 +2,12 @@
 // Markdown of a judged run for a pull request or a step summary. Reads struct report. Names and
 // texts of the store are escaped: none can open a tag, end a table cell, mention a person or link
 // an issue.
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
 #include "reports/render/text/markdown_text.h"
 #include "reports/render/text/numbers.h"
-#include "reports/render/text/screen.h"
 #include "reports/render/verdict/cell.h"
 #include "reports/render/verdict/forms.h"
 

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/strings.h"
 #include "reports/render/render.h"
 #include "reports/render/text/json_text.h"
 #include "reports/render/verdict/report.h"

@@ -2,7 +2,6 @@
 // The grid of cells: a line a cell, with what it needs to be understood under it or behind it.
 // Reads struct report, appends to the table's buffer. Falls back to a stacked form where the lines
 // do not fit.
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
