@@ -3,7 +3,6 @@
 // the trust ledger has to say about the recording, which lowers every confidence.
 #include "reports/analyse/stalls/stalls.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,11 +48,9 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
         "SELECT producer, kind, detail, dropped, coalesce(seen, -1) AS seen, breach FROM ledger WHERE "
         "(launch_id IS NULL OR launch_id = ?) AND (dropped > 0 OR breach) ORDER BY id",
         "i", stalls->launch_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
     struct stall_breach *list = NULL;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         const char *producer = (const char *)sqlite3_column_text(stmt, 0),
                    *kind = (const char *)sqlite3_column_text(stmt, 1);
         if (!stalls_concerns(producer))
@@ -93,12 +90,10 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
         "c.recording_id = r.id AND c.source = 'drops' AND c.rowid > ? WHERE r.id = ? AND coalesce(r.end_ns, 0) = 0 "
         "GROUP BY c.name ORDER BY c.name",
         "ii", trace->counters_before, stalls->recording_id); // totals: the last ones are the largest
-    if (!stmt)
-        return err ? err->code : -EIO;
     struct arena *arena = trace->arena;
     bool first = true;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         if (first && !live)
             stalls_add_breach(stalls, arena,
                               (struct stall_breach){"recorder", "end",
@@ -125,11 +120,9 @@ static int stalls_read_missing(struct store *store, struct stalls *stalls, struc
         "SELECT j.value FROM recording r, json_each(CASE WHEN json_valid(r.missing) THEN "
         "r.missing ELSE '[]' END) j WHERE r.id = ? ORDER BY j.key",
         "i", stalls->recording_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
     const char **list = NULL;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         const char *text = (const char *)sqlite3_column_text(stmt, 0);
         vector_push(list, stalls->missing_count, arena_copy(arena, text ? text : ""));
     }

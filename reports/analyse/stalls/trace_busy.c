@@ -5,7 +5,6 @@
 // only as much as the host waits for the GPU behind it, in a synchronisation, in a copy, or for a place in a full queue; the rest of such a wait is busy
 // here, its begin first. What a collective takes when all have come is no such wait.
 // Beside that, of any program: when its GPUs had anything to do, and which threads have to launch that (gpu_waits.c).
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,10 +174,8 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
         "coalesce(k.name LIKE '%nccl%', 0), coalesce(w.thread_id, 0), w.stream_id, o.correlation FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id LEFT JOIN "
         "gpu_kernel k ON k.id = w.kernel_id WHERE o.rowid > ? AND o.work_id BETWEEN ? AND ?",
         "iii", before, first, last);
-    if (!stmt)
-        return err ? err->code : -EIO;
     struct map kernels = {0};
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         struct busy_op op = {.process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0)), .begin = sqlite3_column_int64(stmt, 1),
                              .kernel = sqlite3_column_int64(stmt, 3), .name = (const char *)sqlite3_column_text(stmt, 4),
                              .called = sqlite3_column_type(stmt, 5) != SQLITE_NULL, .ahead = sqlite3_column_int64(stmt, 5),
@@ -203,10 +200,8 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
 static int busy_load_syncs(struct busy_find *find, struct store *store, const struct trace_ids *processes, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err, "SELECT process_id, start_ns, dur_ns, coalesce(thread_id, 0) FROM gpu_sync WHERE kind <> 2", ""); // 2: a stream waits
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         int64_t begin = sqlite3_column_int64(stmt, 1);
         if (process == TRACE_NONE)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // After reading: rows side by side for each thread and each CPU, and which threads work. Rows are nearly in the order of time as they were
 // written: a counting sort keeps it, and a part that is out of order is sorted.
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -101,10 +101,8 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
         "coalesce(ended_ns, 0) AS ended_ns, coalesce(exit_code, -1), id IN (SELECT process_id FROM gpu_process), start_ns "
         "FROM process WHERE recording_id = ? ORDER BY id",
         "i", trace->recording_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         struct trace_process *row = vector_add(trace->processes, trace->process_count);
         row->id = sqlite3_column_int64(stmt, 0);
         row->tgid = sqlite3_column_int(stmt, 1);
@@ -145,10 +143,8 @@ static int trace_load_threads(struct trace *trace, struct store *store,
         "JOIN process p ON p.id = t.process_id LEFT JOIN thread_total n ON n.thread_id = t.id "
         "WHERE p.recording_id = ? ORDER BY t.id",
         "i", trace->recording_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
         if (process == TRACE_NONE) // an index of a damaged file says otherwise than its table
             continue;
@@ -174,10 +170,8 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
         "SELECT thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, "
         "owner_stack FROM lock_wait WHERE rowid > ? AND end_ns >= ?",
         "ii", trace_row_before(store, "lock_wait", "end_ns", trace->from_ns), trace->from_ns);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         uint32_t thread = trace_thread_at(maps, stmt, 0);
         if (thread == TRACE_NONE)
             continue;
@@ -206,10 +200,8 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
                     "value0, value1, value2, "
                     "value3, kernel_stack FROM host_fact WHERE recording_id = ? AND end_ns >= ? ORDER BY begin_ns",
                     "ii", trace->recording_id, trace->from_ns);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         struct trace_fact *row = vector_add(trace->facts, trace->fact_count);
         row->what = sqlite3_column_int(stmt, 0);
         row->begin = sqlite3_column_int64(stmt, 1);
@@ -257,10 +249,8 @@ static int trace_load_counters(struct trace *trace, struct store *store, struct 
         "SELECT at_ns, value AS value_count, source, name FROM counter WHERE recording_id = ? AND source IN "
         "('cpu.stat', 'stat', 'cgroups') AND rowid > ? AND at_ns >= ? ORDER BY source, name, at_ns",
         "iii", trace->recording_id, trace->counters_before, trace->from_ns);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         struct trace_counter *row = vector_add(trace->counters, trace->counter_count);
         row->at = sqlite3_column_int64(stmt, 0);
         row->value = sqlite3_column_int64(stmt, 1);
@@ -280,10 +270,8 @@ static int trace_load_steps(struct trace *trace, struct store *store, struct err
         "JOIN launch l ON l.id = s.launch_id WHERE s.launch_id = ?2 AND NOT EXISTS "
         "(SELECT 1 FROM recorded_step r WHERE r.recording_id = ?1) ORDER BY 1",
         "iii", trace->recording_id, trace->launch_id, trace->from_ns);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         struct trace_window one = {sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)};
         if (one.begin < 0 || one.end < one.begin) // of a damaged store some are
             continue;
@@ -324,9 +312,7 @@ static int trace_load_windows(struct trace *trace, struct store *store, int64_t 
                         "SELECT b.begin_ns, b.begin_ns + b.active_ns AS end_ns FROM block b JOIN launch l ON "
                         "l.pair_id = b.pair_id AND l.side = b.side WHERE l.id = ? ORDER BY 1",
                         "i", trace->launch_id);
-        if (!stmt)
-            return err ? err->code : -EIO;
-        while ((rc = store_step(store, stmt, err)) == 1) {
+        while ((rc = trace_next(store, stmt, err)) == 1) {
             struct trace_window one = {sqlite3_column_int64(stmt, 0),
                                        sqlite3_column_int64(stmt, 1)};
             one.begin = one.begin < begin ? begin : one.begin;
@@ -432,9 +418,7 @@ int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns,
         "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0) AS end_ns, threshold_ns, "
         "sample_hz, CASE WHEN json_valid(target) THEN coalesce(json_array_length(target, '$.command'), 0) END FROM recording WHERE id = ?1 OR ?1 = 0 ORDER BY id LIMIT 1",
         "i", recording_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
-    int rc = store_step(store, stmt, err);
+    int rc = trace_next(store, stmt, err);
     if (rc == 0)
         return error_set(err, -ENOENT, "'%s' has no recording%s; make one with `upgate record`",
                          store_path(store), recording_id ? " with this number" : "");

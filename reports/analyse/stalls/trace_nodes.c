@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of a recording that `upgate merge` made of several nodes' shards: whose the processes are, and how well the clocks of two of them
 // are known against each other. A recording of one machine has no nodes.
-#include <errno.h>
-#include <stdlib.h>
-
 #include "common/containers/vector.h"
 #include "reports/analyse/stalls/trace.h"
 
@@ -17,10 +14,8 @@ int trace_load_nodes(struct trace *trace, struct store *store, struct error *err
         "j.value ->> 'clock_error_ns' FROM recording r, json_each(CASE WHEN json_valid(r.target) THEN r.target ELSE '{}' END, '$.nodes') j "
         "WHERE r.id = ? AND j.type = 'object' ORDER BY j.key",
         "i", trace->recording_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         int64_t error_ns = trace_int(stmt, 4, -1), cpu_first = trace_int(stmt, 3, 0);
         if (trace->node_count == NODES_MAX)
             continue;

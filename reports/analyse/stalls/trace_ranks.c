@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a recording knows of the ranks of a job: who is which rank, what NCCL told, and what went over the connections between processes.
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,10 +32,8 @@ static int trace_load_named(struct trace *trace, struct store *store, struct err
         "json_each(CASE WHEN json_valid(r.target) THEN r.target ELSE '{}' END, '$.ranks') j WHERE r.id = ?1 AND j.type = 'object' "
         "UNION ALL SELECT pid, 0, rank, (SELECT count(*) FROM launch_rank WHERE launch_id = ?2), NULL FROM launch_rank WHERE launch_id = ?2",
         "ii", trace->recording_id, trace->launch_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1)
+    while ((rc = trace_next(store, stmt, err)) == 1)
         trace_set_rank(trace, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), trace_int(stmt, 2, -1),
                        sqlite3_column_int64(stmt, 3), trace_int(stmt, 4, -1));
     return rc;
@@ -57,10 +54,8 @@ static int trace_load_sends(struct trace *trace, struct store *store, const stru
         "n.rank, n.peer, n.function = 'Send' FROM nccl_op n JOIN process p ON p.id = n.process_id WHERE p.recording_id = ? AND n.peer IS NOT NULL "
         "AND n.ranks > 1 AND n.function IN ('Send', 'Recv') ORDER BY n.process_id, n.enqueued_ns, n.rowid",
         "i", trace->recording_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         int32_t rank = trace_rank_at(stmt, 4), peer = trace_rank_at(stmt, 5);
         bool sends = sqlite3_column_int(stmt, 6) != 0;
@@ -80,10 +75,8 @@ static int trace_load_connections(struct trace *trace, struct store *store, cons
         "connection c JOIN process p ON p.id = c.sender_process WHERE p.recording_id = ? AND c.looks > 0 AND c.underway BETWEEN 0 AND c.looks AND "
         "c.begin_ns < c.end_ns AND c.bytes >= 0 AND c.end_ns >= ? ORDER BY c.rowid",
         "ii", trace->recording_id, trace->from_ns);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         uint32_t sender = trace_ids_find(processes, sqlite3_column_int64(stmt, 0)), receiver = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
         if (sender != TRACE_NONE && receiver != TRACE_NONE && sender != receiver)
             vector_push(trace->connections, trace->connection_count,
@@ -101,10 +94,8 @@ static int trace_load_nccl(struct trace *trace, struct store *store, const struc
         "SELECT n.process_id, n.enqueued_ns, coalesce(n.kernel_start_ns, 0) AS kernel_start_ns, n.communicator, " STORE_NCCL_NUMBER(n) ", n.rank, "
         "n.ranks, coalesce(n.kernel_end_ns, 0) AS kernel_end_ns FROM nccl_op n JOIN process p ON p.id = n.process_id WHERE p.recording_id = ? AND n.peer IS NULL AND n.ranks > 1",
         "i", trace->recording_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         if (process == TRACE_NONE)
             continue;
@@ -130,10 +121,8 @@ static int trace_load_devices(struct trace *trace, struct store *store, const st
         "d.process_id AND s.device = d.device) AS streams FROM gpu_device d JOIN process p ON p.id = d.process_id WHERE p.recording_id = ? "
         "ORDER BY d.process_id, streams DESC, d.device",
         "i", trace->recording_id);
-    if (!stmt)
-        return err ? err->code : -EIO;
     int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
+    while ((rc = trace_next(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         int64_t device = sqlite3_column_int64(stmt, 1);
         if (process != TRACE_NONE && device >= 0 && device < INT32_MAX)

@@ -2,7 +2,6 @@
 // The stacks that a recording's rows have, their frames, and what they mean. A store of several
 // launches has the stacks of all of them, and each launch is read by itself: of 190,000 stacks one
 // needs 40,000. So rows are read with ids first, and stacks and frames are read by these.
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,10 +99,8 @@ static int used_read(struct store *store, const char *sql, const struct stacks_u
     for (uint32_t next = used_next(used, 1); next;) {
         sqlite3_stmt *stmt = store_query(store, err, sql, "i", (int64_t)next);
         int rc, skipped = 0;
-        if (!stmt)
-            return err ? err->code : -EIO;
         int64_t id = INT64_MAX - 1;
-        while (skipped < STACKS_SKIP_MAX && (rc = store_step(store, stmt, err)) == 1) {
+        while (skipped < STACKS_SKIP_MAX && (rc = trace_next(store, stmt, err)) == 1) {
             id = sqlite3_column_int64(stmt, 0);
             if (id > used->max)
                 break;
