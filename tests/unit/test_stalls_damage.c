@@ -129,7 +129,7 @@ TEST(the_last_of_a_recording_that_goes_on)
     story_sql(&story, "UPDATE recording SET end_ns = NULL");
     story_counter(&story, "stat", "ctxt", 500, 1);
     story_counter(&story, "stat", "ctxt", 6000, 2); // the recorder's last second
-    CHECK_INT(trace_load_last(story.store, story.recording, 1000000000, arena, &trace, &err), 0);
+    CHECK_INT(trace_load_last(story.store, story.recording, 1000000000, NULL, arena, &trace, &err), 0);
     CHECK_INT(trace->gap_count, 10); // of those that ended in it
     CHECK(trace->sample_count > 190 && trace->sample_count < 210 && trace->samples[0].at >= trace->windows[0].begin);
     CHECK_INT(trace->windows[0].begin, story_ns(5000));
@@ -165,7 +165,7 @@ TEST(old_rows_of_a_recording_that_goes_on)
     }
     for (int i = 0; i < 80; i++)
         story_lock(&story, (struct story_lock){.begin = 1000 + i * 100, .end = 1040 + i * 100, .kind = UG_LOCK_MUTEX});
-    CHECK_INT(trace_load_last(story.store, story.recording, 3000000000, arena, &trace, &err), 0);
+    CHECK_INT(trace_load_last(story.store, story.recording, 3000000000, NULL, arena, &trace, &err), 0);
     CHECK_INT(trace->windows[0].begin, story_ns(6500));
     CHECK_INT(trace->counter_count, 4);
     CHECK_INT(trace->lock_count, 25);

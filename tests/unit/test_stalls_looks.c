@@ -78,8 +78,8 @@ static void looks_look(struct looks *looks, double now_ms, int64_t seconds)
     looks->trace = NULL;
     looks->arena = arena_new();
     story_counter(story, "stat", "ctxt", now_ms, 2);
-    CHECK_INT(trace_load_again(story->store, story->recording, seconds * 1000000000, looks->cache, looks->arena, &looks->trace, &err), 0);
-    CHECK_INT(trace_load_last(story->store, story->recording, seconds * 1000000000, looks->arena, &fresh, &err), 0);
+    CHECK_INT(trace_load_last(story->store, story->recording, seconds * 1000000000, looks->cache, looks->arena, &looks->trace, &err), 0);
+    CHECK_INT(trace_load_last(story->store, story->recording, seconds * 1000000000, NULL, looks->arena, &fresh, &err), 0);
     CHECK_INT(looks->trace->gap_count, fresh->gap_count);
     CHECK_INT(looks->trace->short_count, fresh->short_count);
     CHECK_INT(looks->trace->sample_count, fresh->sample_count);
@@ -101,7 +101,7 @@ static void looks_kept(struct looks *looks)
     arena_free(looks->arena);
     looks->trace = NULL;
     looks->arena = arena_new();
-    CHECK_INT(trace_load_again(looks->story.store, looks->story.recording, INT64_C(3000000000), looks->cache, looks->arena, &looks->trace,
+    CHECK_INT(trace_load_last(looks->story.store, looks->story.recording, INT64_C(3000000000), looks->cache, looks->arena, &looks->trace,
                                NULL), 0);
 }
 

@@ -107,40 +107,40 @@ void cache_note_sample(struct stalls_cache *cache, int64_t row, const struct tra
     cache->sample_at = sample->at;
 }
 
-static uint32_t cache_thread(const struct trace_maps *maps, uint32_t id)
+static uint32_t cache_thread(const struct trace_ids *threads, uint32_t id)
 {
-    return id == TRACE_NONE ? TRACE_NONE : trace_ids_find(&maps->threads, id);
+    return id == TRACE_NONE ? TRACE_NONE : trace_ids_find(threads, id);
 }
 
 // False: its thread is not of this recording.
-static bool cache_place_gap(const struct trace_maps *maps, struct trace_gap *gap)
+static bool cache_place_gap(const struct trace_ids *threads, struct trace_gap *gap)
 {
-    gap->thread = cache_thread(maps, gap->thread);
-    gap->waker = cache_thread(maps, gap->waker);
-    gap->next = cache_thread(maps, gap->next);
-    gap->before = cache_thread(maps, gap->before);
-    gap->owner = cache_thread(maps, gap->owner);
+    gap->thread = cache_thread(threads, gap->thread);
+    gap->waker = cache_thread(threads, gap->waker);
+    gap->next = cache_thread(threads, gap->next);
+    gap->before = cache_thread(threads, gap->before);
+    gap->owner = cache_thread(threads, gap->owner);
     return gap->thread != TRACE_NONE;
 }
 
-void cache_place(struct stalls_cache *cache, const struct trace_maps *maps, struct trace *trace)
+void cache_place(struct stalls_cache *cache, const struct trace_ids *threads, struct trace *trace)
 {
     struct trace *rows = &cache->rows;
     for (size_t i = 1; i < rows->text_count; i++) // they may be read for longer than they are kept
         vector_push(trace->texts, trace->text_count, arena_copy(trace->arena, rows->texts[i]));
     for (size_t i = 0; i < rows->gap_count; i++) {
         struct trace_gap gap = rows->gaps[i];
-        if (cache_place_gap(maps, &gap))
+        if (cache_place_gap(threads, &gap))
             vector_push(trace->gaps, trace->gap_count, gap);
     }
     for (size_t i = 0; i < rows->short_count; i++) {
         struct trace_gap gap = rows->shorts[i];
-        if (cache_place_gap(maps, &gap))
+        if (cache_place_gap(threads, &gap))
             vector_push(trace->shorts, trace->short_count, gap);
     }
     for (size_t i = 0; i < rows->sample_count; i++) {
         struct trace_sample sample = rows->samples[i];
-        sample.thread = cache_thread(maps, sample.thread);
+        sample.thread = cache_thread(threads, sample.thread);
         if (sample.thread != TRACE_NONE)
             vector_push(trace->samples, trace->sample_count, sample);
     }

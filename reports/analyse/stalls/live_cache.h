@@ -44,7 +44,7 @@ void cache_begin(struct stalls_cache *cache, struct store *store, const struct t
 void cache_note_gap(struct stalls_cache *cache, int64_t row, const struct trace_gap *gap);
 void cache_note_sample(struct stalls_cache *cache, int64_t row, const struct trace_sample *sample);
 // All rows that are there, into the trace; then drops those that are read again, or all where there are too many.
-void cache_place(struct stalls_cache *cache, const struct trace_maps *maps, struct trace *trace);
+void cache_place(struct stalls_cache *cache, const struct trace_ids *threads, struct trace *trace);
 void cache_clear(struct stalls_cache *cache); // but for names
 
 const struct cache_stack *cache_stack_of(const struct cache_names *names, uint32_t id); // NULL: not there

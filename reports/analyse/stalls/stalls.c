@@ -308,7 +308,7 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     opts = opts ? opts : &defaults;
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
-    int rc = trace_load_again(store, opts->recording_id, opts->last_ns, opts->cache, arena, &trace, err);
+    int rc = trace_load_last(store, opts->recording_id, opts->last_ns, opts->cache, arena, &trace, err);
     if (!rc) {
         rc = trace_load_ranks(trace, store, err);
         if (rc)

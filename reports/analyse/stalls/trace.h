@@ -80,7 +80,7 @@ struct trace_stack {
 
 struct trace_gap {
     int64_t out, waking, in; // waking 0: runnable all the time
-    int64_t lock_address, arg0, arg1;
+    int64_t lock_address, arg0;
     uint32_t thread, flags, state;
     uint32_t kernel, user, python, waker_stack; // stacks; 0: none
     uint32_t waker, next, before, owner;        // threads
@@ -218,12 +218,10 @@ struct trace {
 
 int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
                struct trace **ret_trace, struct error *err);
-// Its last so many nanoseconds only, of a recording that may be going on; 0: all. What is older is not read.
-int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct arena *arena,
+// Its last so many nanoseconds only, of a recording that may be going on; 0: all. What is older is not read, nor what was read for the look
+// before, which is in `cache`; NULL: there was none.
+int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_cache *cache, struct arena *arena,
                     struct trace **ret_trace, struct error *err);
-// The same; what was read for the look before is in `cache`, and is not read again. NULL: all is read.
-int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_cache *cache, struct arena *arena,
-                     struct trace **ret_trace, struct error *err);
 // Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
 // The GPU that a process uses most; NULL: none was seen. After trace_load_ranks.
@@ -285,9 +283,6 @@ struct trace_ids { // id of the store -> index
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id); // TRACE_NONE: not there
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
                      size_t size); // rows begin with the id
-struct trace_maps {
-    struct trace_ids threads;
-};
 // After communications. of_ranks: trace.busy and trace.kernels as well as trace.gpus.
 int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, bool of_ranks, struct error *err);
 int trace_load_nodes(struct trace *trace, struct store *store, struct error *err); // before the processes
@@ -298,15 +293,14 @@ static inline int trace_next(struct store *store, sqlite3_stmt *stmt, struct err
     return stmt ? store_step(store, stmt, err) : err ? err->code : -EIO;
 }
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent);
-uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column);
+uint32_t trace_thread_at(const struct trace_ids *threads, sqlite3_stmt *stmt, int column);
 enum { TRACE_STACK_ID_MAX = 1 << 26 }; // ids are given in order: more than that is damage
 // The stack's id, until trace_load_stacks puts its index there; 0: none.
 uint32_t trace_stack_at(sqlite3_stmt *stmt, int column);
 // Rows of a recording that goes on stand in the order they were written, which is that of time but for what came late to its ring: the row
 // before the first one that may be needed. 0: all are.
 int64_t trace_row_before(struct store *store, const char *table, const char *time, int64_t from_ns);
-int trace_load_big(struct trace *trace, struct store *store, const struct trace_maps *maps,
-                   struct error *err); // gaps, samples
+int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads, struct error *err); // gaps, samples
 // Those that gaps, samples, locks and facts have, with their frames.
 int trace_load_stacks(struct trace *trace, struct store *store, struct error *err);
 void trace_index(struct trace *trace); // sorts gaps, samples, locks; who works

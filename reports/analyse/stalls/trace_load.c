@@ -162,7 +162,7 @@ static int trace_load_threads(struct trace *trace, struct store *store,
     return rc;
 }
 
-static int trace_load_locks(struct trace *trace, struct store *store, const struct trace_maps *maps,
+static int trace_load_locks(struct trace *trace, struct store *store, const struct trace_ids *threads,
                             struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
@@ -172,7 +172,7 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
         "ii", trace_row_before(store, "lock_wait", "end_ns", trace->from_ns), trace->from_ns);
     int rc;
     while ((rc = trace_next(store, stmt, err)) == 1) {
-        uint32_t thread = trace_thread_at(maps, stmt, 0);
+        uint32_t thread = trace_thread_at(threads, stmt, 0);
         if (thread == TRACE_NONE)
             continue;
         struct trace_lock *row = vector_add(trace->locks, trace->lock_count);
@@ -184,14 +184,14 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
         uint64_t flags = (uint64_t)sqlite3_column_int64(stmt, 5);
         row->lock_flags = (uint32_t)flags;
         row->owner_flags = (uint32_t)(flags >> 32) << 12;
-        row->owner = trace_thread_at(maps, stmt, 6);
+        row->owner = trace_thread_at(threads, stmt, 6);
         row->kernel = trace_stack_at(stmt, 7);
         row->owner_stack = trace_stack_at(stmt, 8);
     }
     return rc;
 }
 
-static int trace_load_facts(struct trace *trace, struct store *store, const struct trace_maps *maps,
+static int trace_load_facts(struct trace *trace, struct store *store, const struct trace_ids *threads,
                             struct error *err)
 {
     sqlite3_stmt *stmt =
@@ -207,8 +207,8 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
         row->begin = sqlite3_column_int64(stmt, 1);
         row->end = sqlite3_column_int64(stmt, 2);
         row->cpu = (int32_t)trace_int(stmt, 3, -1);
-        row->target = trace_thread_at(maps, stmt, 4);
-        row->actor = trace_thread_at(maps, stmt, 5);
+        row->target = trace_thread_at(threads, stmt, 4);
+        row->actor = trace_thread_at(threads, stmt, 5);
         row->flags = (uint32_t)sqlite3_column_int64(stmt, 6);
         for (int i = 0; i < 4; i++)
             row->value[i] = sqlite3_column_int64(stmt, 7 + i);
@@ -317,16 +317,12 @@ static int trace_load_windows(struct trace *trace, struct store *store, int64_t 
                                        sqlite3_column_int64(stmt, 1)};
             one.begin = one.begin < begin ? begin : one.begin;
             one.end = one.end > end ? end : one.end;
-            if (one.begin >= one.end)
-                continue;
-            struct trace_window *row = vector_add(trace->windows, trace->window_count);
-            *row = one;
+            if (one.begin < one.end)
+                vector_push(trace->windows, trace->window_count, one);
         }
     }
-    if (!rc && !trace->window_count) {
-        struct trace_window *row = vector_add(trace->windows, trace->window_count);
-        *row = (struct trace_window){begin, end < begin ? begin : end};
-    }
+    if (!rc && !trace->window_count)
+        vector_push(trace->windows, trace->window_count, ((struct trace_window){begin, end < begin ? begin : end}));
     for (size_t i = 0; i < trace->window_count && !rc; i++)
         if (!trace_sum(&trace->window_ns, trace->windows[i].begin, trace->windows[i].end))
             rc = store_damaged(store, err, "a recording is longer than nine years");
@@ -345,19 +341,19 @@ static int64_t trace_last_event(const struct trace *trace, int64_t end)
 }
 
 static int trace_load_rows(struct trace *trace, struct store *store, struct trace_ids *processes,
-                           struct trace_maps *maps, struct error *err)
+                           struct trace_ids *threads, struct error *err)
 {
     int rc = trace_load_nodes(trace, store, err);
     if (!rc)
         rc = trace_load_processes(trace, store, processes, err);
     if (!rc)
-        rc = trace_load_threads(trace, store, processes, &maps->threads, err);
+        rc = trace_load_threads(trace, store, processes, threads, err);
     if (!rc)
-        rc = trace_load_big(trace, store, maps, err);
+        rc = trace_load_big(trace, store, threads, err);
     if (!rc)
-        rc = trace_load_locks(trace, store, maps, err);
+        rc = trace_load_locks(trace, store, threads, err);
     if (!rc)
-        rc = trace_load_facts(trace, store, maps, err);
+        rc = trace_load_facts(trace, store, threads, err);
     if (!rc)
         rc = trace_load_stacks(trace, store, err);
     if (!rc)
@@ -373,12 +369,6 @@ static enum marks_machine trace_machine(struct store *store)
     enum marks_machine machine = marks_machine_of(name);
     free(name);
     return machine;
-}
-
-int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
-               struct trace **ret_trace, struct error *err)
-{
-    return trace_load_last(store, recording_id, 0, arena, ret_trace, err);
 }
 
 // Where what is looked at begins. The recorder counts once a second, also of one that goes on, and what --max-size deletes goes with
@@ -410,8 +400,8 @@ static int trace_find_from(struct trace *trace, struct store *store, int64_t las
     return rc;
 }
 
-int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_cache *cache, struct arena *arena,
-                     struct trace **ret_trace, struct error *err)
+int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_cache *cache, struct arena *arena,
+                    struct trace **ret_trace, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
         store, err,
@@ -440,34 +430,30 @@ int trace_load_again(struct store *store, int64_t recording_id, int64_t last_ns,
     while (store_step(store, stmt, NULL) == 1) // until it is reset
         ;
     trace->machine = trace_machine(store);
-    struct trace_ids processes = {0};
-    struct trace_maps maps = {{0}};
+    struct trace_ids processes = {0}, threads = {0};
     rc = trace_find_from(trace, store, last_ns, &begin, end, err);
     if (!rc)
-        rc = trace_load_rows(trace, store, &processes, &maps, err);
+        rc = trace_load_rows(trace, store, &processes, &threads, err);
     if (!rc)
         rc = trace_load_windows(trace, store, begin,
                                 end > begin ? end : trace_last_event(trace, begin), err);
     free(processes.index);
-    free(maps.threads.index);
-    if (rc) {
-        trace_free(trace);
-        return rc;
+    free(threads.index);
+    if (!rc) {
+        trace_index(trace);
+        rc = trace_check_sums(trace, store, err);
     }
-    trace_index(trace);
-    rc = trace_check_sums(trace, store, err);
-    if (rc) {
+    if (rc)
         trace_free(trace);
-        return rc;
-    }
-    *ret_trace = trace;
-    return 0;
+    else
+        *ret_trace = trace;
+    return rc;
 }
 
-int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct arena *arena,
-                    struct trace **ret_trace, struct error *err)
+int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
+               struct trace **ret_trace, struct error *err)
 {
-    return trace_load_again(store, recording_id, last_ns, NULL, arena, ret_trace, err);
+    return trace_load_last(store, recording_id, 0, NULL, arena, ret_trace, err);
 }
 
 void trace_free(struct trace *trace)

@@ -20,10 +20,10 @@ int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
                                                             : sqlite3_column_int64(stmt, column);
 }
 
-uint32_t trace_thread_at(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
+uint32_t trace_thread_at(const struct trace_ids *threads, sqlite3_stmt *stmt, int column)
 {
     int64_t id = sqlite3_column_int64(stmt, column); // ids begin at 1: NULL reads as 0
-    return id ? trace_ids_find(&maps->threads, id) : TRACE_NONE;
+    return id ? trace_ids_find(threads, id) : TRACE_NONE;
 }
 
 uint32_t trace_stack_at(sqlite3_stmt *stmt, int column)
@@ -32,11 +32,11 @@ uint32_t trace_stack_at(sqlite3_stmt *stmt, int column)
     return id > 0 && id <= TRACE_STACK_ID_MAX ? (uint32_t)id : 0; // [0] is the empty stack
 }
 
-// maps NULL: its id, as long as nobody knows which threads there are.
-static uint32_t trace_row_thread(const struct trace_maps *maps, sqlite3_stmt *stmt, int column)
+// threads NULL: its id, as long as nobody knows which there are.
+static uint32_t trace_row_thread(const struct trace_ids *threads, sqlite3_stmt *stmt, int column)
 {
-    if (maps)
-        return trace_thread_at(maps, stmt, column);
+    if (threads)
+        return trace_thread_at(threads, stmt, column);
     int64_t id = sqlite3_column_int64(stmt, column);
     return id > 0 && id < TRACE_NONE ? (uint32_t)id : TRACE_NONE;
 }
@@ -59,11 +59,11 @@ static const char trace_gap_sql[] =
     "user_stack, python_stack, "
     "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, "
     "lock_kind, lock_address, "
-    "syscall_nr, syscall_arg0, syscall_arg1, syscall_target, rowid FROM gap WHERE rowid > ?1 AND in_ns >= ?2";
+    "syscall_nr, syscall_arg0, syscall_target, rowid FROM gap WHERE rowid > ?1 AND in_ns >= ?2";
 static const char trace_sample_sql[] =
     "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack, rowid FROM sample WHERE rowid > ?1 AND at_ns >= ?2";
 
-static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, sqlite3_stmt *stmt,
+static void trace_read_gap(struct trace *trace, const struct trace_ids *threads, sqlite3_stmt *stmt,
                            struct trace_gap *row)
 {
     row->out = sqlite3_column_int64(stmt, 1);
@@ -76,19 +76,18 @@ static void trace_read_gap(struct trace *trace, const struct trace_maps *maps, s
     row->kernel = trace_stack_at(stmt, 8);
     row->user = trace_stack_at(stmt, 9);
     row->python = trace_stack_at(stmt, 10);
-    row->waker = trace_row_thread(maps, stmt, 11);
+    row->waker = trace_row_thread(threads, stmt, 11);
     row->waker_stack = trace_stack_at(stmt, 12);
-    row->next = trace_row_thread(maps, stmt, 13);
+    row->next = trace_row_thread(threads, stmt, 13);
     row->next_prio = (int16_t)trace_int(stmt, 14, -1);
-    row->before = trace_row_thread(maps, stmt, 15);
+    row->before = trace_row_thread(threads, stmt, 15);
     row->before_prio = (int16_t)trace_int(stmt, 16, -1);
-    row->owner = trace_row_thread(maps, stmt, 17);
+    row->owner = trace_row_thread(threads, stmt, 17);
     row->lock_kind = (uint8_t)sqlite3_column_int(stmt, 18);
     row->lock_address = sqlite3_column_int64(stmt, 19);
     row->syscall = (int32_t)trace_int(stmt, 20, -1);
     row->arg0 = sqlite3_column_int64(stmt, 21);
-    row->arg1 = sqlite3_column_int64(stmt, 22);
-    row->target = trace_intern(trace, (const char *)sqlite3_column_text(stmt, 23));
+    row->target = trace_intern(trace, (const char *)sqlite3_column_text(stmt, 22));
 }
 
 static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
@@ -104,7 +103,7 @@ static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
 // One of the two tables, and whose connection reads it.
 struct trace_table {
     struct trace *trace;
-    const struct trace_maps *maps; // NULL: rows have ids
+    const struct trace_ids *threads; // NULL: rows have ids
     struct stalls_cache *cache;    // into whose rows is read; NULL: none
     struct store *store;
     sqlite3 *db; // NULL: the store's
@@ -127,20 +126,14 @@ static int trace_table_step(struct trace_table *table, sqlite3_stmt *stmt)
                      sqlite3_errmsg(table->db));
 }
 
-// A connection of our own checks by itself what store_step() does.
-static bool trace_gap_holds(const struct trace_gap *gap)
-{
-    return range_ns(gap->out) && range_ns(gap->waking) && range_ns(gap->in);
-}
-
 _Static_assert(UG_GAP_SHORT == 0x100000 && UG_GAP_UNFINISHED == 0x20, "queries spell them out: stalls_recordings.c, stalls_tally.c of reports/render");
 
 static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
 {
     struct trace *trace = table->trace;
     while ((table->rc = trace_table_step(table, stmt)) == 1) {
-        uint32_t thread = trace_row_thread(table->maps, stmt, 0);
-        bool holds;
+        uint32_t thread = trace_row_thread(table->threads, stmt, 0);
+        bool holds; // a connection of our own checks by itself what store_step() does
         if (thread == TRACE_NONE)
             continue;
         if (table->samples) {
@@ -152,14 +145,14 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
                 cache_note_sample(table->cache, sqlite3_column_int64(stmt, 7), row);
         } else {
             struct trace_gap one = {.thread = thread};
-            trace_read_gap(trace, table->maps, stmt, &one);
+            trace_read_gap(trace, table->threads, stmt, &one);
             if (one.flags & UG_GAP_SHORT)
                 vector_push(trace->shorts, trace->short_count, one);
             else
                 vector_push(trace->gaps, trace->gap_count, one);
-            holds = trace_gap_holds(&one);
+            holds = range_ns(one.out) && range_ns(one.waking) && range_ns(one.in);
             if (table->cache)
-                cache_note_gap(table->cache, sqlite3_column_int64(stmt, 24), &one);
+                cache_note_gap(table->cache, sqlite3_column_int64(stmt, 23), &one);
         }
         if (!holds) {
             table->rc = store_damaged(table->store, &table->err, "the time of a gap or of a sample is out of range");
@@ -231,7 +224,7 @@ static sqlite3 *trace_connect(struct store *store)
 }
 
 // Of a look: what came since the one before.
-static int trace_load_cached(struct trace *trace, struct store *store, const struct trace_maps *maps, struct error *err)
+static int trace_load_cached(struct trace *trace, struct store *store, const struct trace_ids *threads, struct error *err)
 {
     struct stalls_cache *cache = trace->cache;
     cache_begin(cache, store, trace);
@@ -249,20 +242,20 @@ static int trace_load_cached(struct trace *trace, struct store *store, const str
         cache_clear(cache);
         return error_set(err, failed->rc, "%s", failed->err.text);
     }
-    cache_place(cache, maps, trace);
+    cache_place(cache, threads, trace);
     return 0;
 }
 
-int trace_load_big(struct trace *trace, struct store *store, const struct trace_maps *maps,
+int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads,
                    struct error *err)
 {
     vector_push(trace->texts, trace->text_count, "");
     if (trace->cache)
-        return trace_load_cached(trace, store, maps, err);
+        return trace_load_cached(trace, store, threads, err);
     struct trace_table gaps = {
-        .trace = trace, .maps = maps, .store = store, .db = trace->from_ns == INT64_MIN ? trace_connect(store) : NULL};
+        .trace = trace, .threads = threads, .store = store, .db = trace->from_ns == INT64_MIN ? trace_connect(store) : NULL};
     struct trace_table samples = {.trace = trace,
-                                  .maps = maps,
+                                  .threads = threads,
                                   .store = store,
                                   .db = gaps.db ? trace_connect(store) : NULL,
                                   .samples = true};
