@@ -9,33 +9,23 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
-struct parts_pick {
-    int64_t at;
-    uint32_t sample;
-};
-
-static int parts_by_time(const void *left, const void *right)
+static int parts_by_time(const void *left, const void *right, void *samples)
 {
-    const struct parts_pick *a = left, *b = right;
-    return (a->at > b->at) - (a->at < b->at);
+    const uint32_t *a = left, *b = right;
+    const struct trace_sample *rows = samples;
+    if (rows[*a].at != rows[*b].at)
+        return rows[*a].at < rows[*b].at ? -1 : 1;
+    return (*a > *b) - (*a < *b);
 }
 
 void work_init(struct work *work, struct trace *trace)
 {
     *work = (struct work){.trace = trace, .taken = xcalloc(trace->gap_count + 1, 1)};
-    size_t count = 0;
-    for (size_t i = 0; i < trace->sample_count; i++)
-        count += (trace->samples[i].why & (UG_SAMPLE_OWNER | UG_SAMPLE_SPIN)) != 0;
-    struct parts_pick *picks = xcalloc(count + 1, sizeof *picks);
-    for (size_t i = 0, k = 0; i < trace->sample_count; i++)
+    for (uint32_t i = 0; i < trace->sample_count; i++)
         if (trace->samples[i].why & (UG_SAMPLE_OWNER | UG_SAMPLE_SPIN))
-            picks[k++] = (struct parts_pick){trace->samples[i].at, (uint32_t)i};
-    qsort(picks, count, sizeof *picks, parts_by_time);
-    work->owner_samples = xcalloc(count + 1, sizeof *work->owner_samples);
-    work->owner_sample_count = count;
-    for (size_t i = 0; i < count; i++)
-        work->owner_samples[i] = picks[i].sample;
-    free(picks);
+            vector_push(work->owner_samples, work->owner_sample_count, i);
+    if (work->owner_sample_count)
+        qsort_r(work->owner_samples, work->owner_sample_count, sizeof *work->owner_samples, parts_by_time, trace->samples);
     work->compilers = xcalloc(trace->process_count + 1, sizeof *work->compilers);
     for (size_t i = 0; i < trace->process_count; i++)
         if (trace->processes[i].compiler && trace->processes[i].leader != TRACE_NONE &&
@@ -98,13 +88,10 @@ void parts_sort(struct work *work)
     work->part_first = xcalloc(threads + 1, sizeof *work->part_first);
     work->part_reach = xcalloc(work->part_count + 1, sizeof *work->part_reach);
     work->parts = trace_group(work->parts, work->part_count, sizeof *work->parts,
-                              offsetof(struct part, thread), threads, work->part_first);
+                              offsetof(struct part, thread), threads, work->part_first, parts_by_begin, NULL);
     work->part_capacity = work->part_count;
-    for (size_t i = 0; i < threads; i++) {
-        trace_sort(work->parts + work->part_first[i], work->part_first[i + 1] - work->part_first[i],
-                   sizeof *work->parts, parts_by_begin);
+    for (size_t i = 0; i < threads; i++)
         parts_find_reach(work, work->part_first[i], work->part_first[i + 1]);
-    }
 }
 
 uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end,

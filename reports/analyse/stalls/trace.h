@@ -304,10 +304,10 @@ int trace_load_big(struct trace *trace, struct store *store, const struct trace_
 // Those that gaps, samples, locks and facts have, with their frames.
 int trace_load_stacks(struct trace *trace, struct store *store, struct error *err);
 void trace_index(struct trace *trace); // sorts gaps, samples, locks; who works
-// Rows of `size` bytes side by side by the thread at `offset`, in their old order: starts[thread]
-// and starts[thread + 1] bound a thread's. Frees rows, returns the new ones.
-void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads,
-                  uint32_t *starts);
+// Rows of `size` bytes side by side by the number below `groups` at `offset`, a thread or a CPU, and in order within it: starts[group]
+// and starts[group + 1] bound a group's. Frees rows, returns the new ones. *ret_sorted: they were in order already; NULL ok.
+void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t groups, uint32_t *starts,
+                  int (*compare)(const void *, const void *), bool *ret_sorted);
 // qsort, when they are not in order already (then true).
 bool trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *));
 bool trace_clip(const struct trace *trace, int64_t *begin,

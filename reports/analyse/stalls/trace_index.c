@@ -62,50 +62,16 @@ static void trace_clip_rows(struct trace *trace)
 
 // ---- order ----
 
-static int trace_by_out(const void *left, const void *right)
+// Of rows that begin with their time.
+static int trace_by_time(const void *left, const void *right)
 {
-    const struct trace_gap *a = left, *b = right;
-    return (a->out > b->out) - (a->out < b->out);
+    int64_t a, b;
+    memcpy(&a, left, sizeof a);
+    memcpy(&b, right, sizeof b);
+    return (a > b) - (a < b);
 }
-
-static int trace_by_at(const void *left, const void *right)
-{
-    const struct trace_sample *a = left, *b = right;
-    return (a->at > b->at) - (a->at < b->at);
-}
-
-static int trace_by_begin(const void *left, const void *right)
-{
-    const struct trace_lock *a = left, *b = right;
-    return (a->begin > b->begin) - (a->begin < b->begin);
-}
-
-static uint32_t trace_thread_of(const void *row, size_t offset)
-{
-    uint32_t thread;
-    memcpy(&thread, (const char *)row + offset, sizeof thread);
-    return thread;
-}
-
-void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t threads,
-                  uint32_t *starts)
-{
-    memset(starts, 0, (threads + 1) * sizeof *starts);
-    for (size_t i = 0; i < count; i++)
-        starts[trace_thread_of((char *)rows + i * size, offset) + 1]++;
-    for (size_t i = 0; i < threads; i++)
-        starts[i + 1] += starts[i];
-    char *grouped = xcalloc(count + 1, size);
-    uint32_t *at = xcalloc(threads + 1, sizeof *at);
-    memcpy(at, starts, threads * sizeof *at);
-    for (size_t i = 0; i < count; i++) {
-        const char *row = (char *)rows + i * size;
-        memcpy(grouped + (size_t)at[trace_thread_of(row, offset)]++ * size, row, size);
-    }
-    free(at);
-    free(rows);
-    return grouped;
-}
+_Static_assert(offsetof(struct trace_gap, out) == 0 && offsetof(struct trace_sample, at) == 0 && offsetof(struct trace_lock, begin) == 0,
+               "rows begin with their time");
 
 bool trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *))
 {
@@ -115,6 +81,38 @@ bool trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void
             return false;
         }
     return true;
+}
+
+static uint32_t trace_group_of(const void *row, size_t offset)
+{
+    uint32_t group;
+    memcpy(&group, (const char *)row + offset, sizeof group);
+    return group;
+}
+
+void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t groups, uint32_t *starts,
+                  int (*compare)(const void *, const void *), bool *ret_sorted)
+{
+    bool sorted = true;
+    memset(starts, 0, (groups + 1) * sizeof *starts);
+    for (size_t i = 0; i < count; i++)
+        starts[trace_group_of((char *)rows + i * size, offset) + 1]++;
+    for (size_t i = 0; i < groups; i++)
+        starts[i + 1] += starts[i];
+    char *grouped = xcalloc(count + 1, size);
+    uint32_t *at = xcalloc(groups + 1, sizeof *at);
+    memcpy(at, starts, groups * sizeof *at);
+    for (size_t i = 0; i < count; i++) {
+        const char *row = (char *)rows + i * size;
+        memcpy(grouped + (size_t)at[trace_group_of(row, offset)]++ * size, row, size);
+    }
+    free(at);
+    free(rows);
+    for (size_t i = 0; i < groups; i++)
+        sorted &= trace_sort(grouped + (size_t)starts[i] * size, starts[i + 1] - starts[i], size, compare);
+    if (ret_sorted)
+        *ret_sorted = sorted;
+    return grouped;
 }
 
 // Where trace_group puts each sample.
@@ -135,47 +133,34 @@ static uint32_t *trace_sample_moves(const struct trace *trace)
 // True: no thread's samples had to be sorted.
 static bool trace_index_threads(struct trace *trace)
 {
-    bool sorted = true;
-    uint32_t *starts = xcalloc(trace->thread_count + 1, sizeof *starts);
-    trace->gaps = trace_group(trace->gaps, trace->gap_count, sizeof *trace->gaps,
-                              offsetof(struct trace_gap, thread), trace->thread_count, starts);
-    for (size_t i = 0; i < trace->thread_count; i++) {
-        trace->threads[i].gap_first = starts[i];
-        trace->threads[i].gap_count = starts[i + 1] - starts[i];
-        trace_sort(trace->gaps + starts[i], starts[i + 1] - starts[i], sizeof *trace->gaps,
-                   trace_by_out);
+    bool sorted;
+    size_t threads = trace->thread_count;
+    uint32_t *gaps = xcalloc(threads + 1, sizeof *gaps), *samples = xcalloc(threads + 1, sizeof *samples), *locks = xcalloc(threads + 1, sizeof *locks);
+    trace->gaps = trace_group(trace->gaps, trace->gap_count, sizeof *trace->gaps, offsetof(struct trace_gap, thread), threads, gaps,
+                              trace_by_time, NULL);
+    trace->samples = trace_group(trace->samples, trace->sample_count, sizeof *trace->samples, offsetof(struct trace_sample, thread), threads, samples,
+                                 trace_by_time, &sorted);
+    trace->locks = trace_group(trace->locks, trace->lock_count, sizeof *trace->locks, offsetof(struct trace_lock, thread), threads, locks,
+                               trace_by_time, NULL);
+    for (size_t i = 0; i < threads; i++) {
+        struct trace_thread *thread = &trace->threads[i];
+        thread->gap_first = gaps[i];
+        thread->gap_count = gaps[i + 1] - gaps[i];
+        thread->sample_first = samples[i];
+        thread->sample_count = samples[i + 1] - samples[i];
+        thread->lock_first = locks[i];
+        thread->lock_count = locks[i + 1] - locks[i];
     }
-    trace->samples =
-        trace_group(trace->samples, trace->sample_count, sizeof *trace->samples,
-                    offsetof(struct trace_sample, thread), trace->thread_count, starts);
-    for (size_t i = 0; i < trace->thread_count; i++) {
-        trace->threads[i].sample_first = starts[i];
-        trace->threads[i].sample_count = starts[i + 1] - starts[i];
-        sorted &= trace_sort(trace->samples + starts[i], starts[i + 1] - starts[i],
-                             sizeof *trace->samples, trace_by_at);
-    }
-    trace->locks = trace_group(trace->locks, trace->lock_count, sizeof *trace->locks,
-                               offsetof(struct trace_lock, thread), trace->thread_count, starts);
-    for (size_t i = 0; i < trace->thread_count; i++) {
-        trace->threads[i].lock_first = starts[i];
-        trace->threads[i].lock_count = starts[i + 1] - starts[i];
-        trace_sort(trace->locks + starts[i], starts[i + 1] - starts[i], sizeof *trace->locks,
-                   trace_by_begin);
-    }
-    free(starts);
+    free(gaps);
+    free(samples);
+    free(locks);
     return sorted;
 }
 
 struct trace_pick {
     int64_t at;
-    uint32_t sample;
+    uint32_t sample, cpu;
 };
-
-static int trace_by_pick(const void *left, const void *right)
-{
-    const struct trace_pick *a = left, *b = right;
-    return (a->at > b->at) - (a->at < b->at);
-}
 
 // Who was seen on each CPU besides the target's own working threads: asked for when somebody waited
 // for that CPU. Sorted by time within the CPU.
@@ -186,27 +171,17 @@ static void trace_index_cpus(struct trace *trace)
             trace->cpu_count = (size_t)trace->samples[i].cpu + 1;
     free(trace->cpu_first);
     free(trace->cpu_samples);
-    trace->cpu_first = xcalloc(trace->cpu_count + 2, sizeof *trace->cpu_first);
+    trace->cpu_first = xcalloc(trace->cpu_count + 1, sizeof *trace->cpu_first);
     struct trace_pick *picks = xcalloc(trace->sample_count + 1, sizeof *picks);
+    size_t count = 0;
     trace->cpu_samples = xcalloc(trace->sample_count + 1, sizeof *trace->cpu_samples);
     for (size_t i = 0; i < trace->sample_count; i++)
         if (trace->samples[i].cpu >= 0)
-            trace->cpu_first[trace->samples[i].cpu + 1]++;
-    for (size_t cpu = 0; cpu < trace->cpu_count; cpu++)
-        trace->cpu_first[cpu + 1] += trace->cpu_first[cpu];
-    uint32_t *at = xcalloc(trace->cpu_count + 1, sizeof *at);
-    memcpy(at, trace->cpu_first, trace->cpu_count * sizeof *at);
-    for (size_t i = 0; i < trace->sample_count; i++)
-        if (trace->samples[i].cpu >= 0)
-            picks[at[trace->samples[i].cpu]++] =
-                (struct trace_pick){trace->samples[i].at, (uint32_t)i};
-    for (size_t cpu = 0; cpu < trace->cpu_count; cpu++)
-        trace_sort(picks + trace->cpu_first[cpu], trace->cpu_first[cpu + 1] - trace->cpu_first[cpu],
-                   sizeof *picks, trace_by_pick);
-    for (size_t i = 0; i < trace->sample_count; i++)
+            picks[count++] = (struct trace_pick){trace->samples[i].at, (uint32_t)i, (uint32_t)trace->samples[i].cpu};
+    picks = trace_group(picks, count, sizeof *picks, offsetof(struct trace_pick, cpu), trace->cpu_count, trace->cpu_first, trace_by_time, NULL);
+    for (size_t i = 0; i < count; i++)
         trace->cpu_samples[i] = picks[i].sample;
     free(picks);
-    free(at);
 }
 
 uint32_t trace_sample_from(const struct trace *trace, uint32_t thread, int64_t at)
