@@ -50,6 +50,10 @@ void period_find(const struct trace *trace, struct group *group);
 // folded.
 int64_t period_of(const struct trace_window *spans, size_t count);
 
+// quiet.c: a main thread that waited all the time. Fills stalls->quiet and what belongs to it: the longest wait of a main thread of the target
+// that ran for less than 2 % of the window and waited for half of it at one go.
+void quiet_find(const struct work *work, struct stalls *stalls);
+
 // describe.c: in words, strings in the trace's arena.
 struct stall_task describe_task(const struct trace *trace, uint32_t thread); // TRACE_NONE: nobody
 struct stall_stack describe_stack(const struct trace *trace, uint32_t stack);

@@ -4,7 +4,7 @@
 // decides.
 #include <string.h>
 
-#include "reports/analyse/stalls/quiet.h"
+#include "reports/analyse/stalls/group.h"
 
 // The function that a person knows: of Python, else native, else the kernel's behind the scheduler.
 static const char *quiet_function(const struct trace *trace, const struct trace_gap *gap)
@@ -37,11 +37,8 @@ void quiet_find(const struct work *work, struct stalls *stalls)
     }
     if (!longest)
         return;
-    const struct trace_thread *thread = &trace->threads[longest->thread];
-    const struct trace_process *process = &trace->processes[thread->process];
     const struct trace_gap *gap = &trace->gaps[longest->gap];
-    stalls->quiet = (struct stall_task){true,         thread->id,       process->tgid, thread->tid,
-                                        thread->comm, process->cmdline, "target"};
+    stalls->quiet = describe_task(trace, longest->thread);
     stalls->quiet_ns = longest->end - longest->begin;
     stalls->quiet_function = quiet_function(trace, gap);
     stalls->quiet_target = gap->target ? trace->texts[gap->target] : NULL;

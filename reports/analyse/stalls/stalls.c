@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
-#include "reports/analyse/stalls/quiet.h"
 #include "reports/analyse/stalls/ranks/ranks.h"
 #include "reports/analyse/stalls/what_if/what_if.h"
 
@@ -40,6 +38,31 @@ static double stalls_trust(double trust, int64_t seen, int64_t dropped)
     return one < trust ? one : trust;
 }
 
+// Room for one more behind `count`, at 0, 1, 2, 4, … by twice as much.
+static void *stalls_room(struct arena *arena, void *list, size_t count, size_t size)
+{
+    if (count & (count - 1))
+        return list;
+    void *ret = arena_alloc(arena, 2 * count + 1, size);
+    if (count)
+        memcpy(ret, list, count * size);
+    return ret;
+}
+
+static void stalls_add_breach(struct stalls *stalls, struct arena *arena, struct stall_breach breach)
+{
+    stalls->breaches = stalls_room(arena, stalls->breaches, stalls->breach_count, sizeof breach);
+    stalls->breaches[stalls->breach_count++] = breach;
+}
+
+static void stalls_add_missing(struct stalls *stalls, struct arena *arena, const char *sentence)
+{
+    if (!sentence)
+        return;
+    stalls->missing = stalls_room(arena, stalls->missing, stalls->missing_count, sizeof sentence);
+    stalls->missing[stalls->missing_count++] = sentence;
+}
+
 static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct arena *arena,
                               double *ret_trust, struct error *err)
 {
@@ -48,35 +71,21 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
         "SELECT producer, kind, detail, dropped, coalesce(seen, -1) AS seen, breach FROM ledger WHERE "
         "(launch_id IS NULL OR launch_id = ?) AND (dropped > 0 OR breach) ORDER BY id",
         "i", stalls->launch_id);
-    struct stall_breach *list = NULL;
     int rc;
     while ((rc = trace_next(store, stmt, err)) == 1) {
         const char *producer = (const char *)sqlite3_column_text(stmt, 0),
                    *kind = (const char *)sqlite3_column_text(stmt, 1);
         if (!stalls_concerns(producer))
             continue;
-        vector_push(list, stalls->breach_count,
-                    (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
-                                          arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
-                                          sqlite3_column_int64(stmt, 3)});
+        stalls_add_breach(stalls, arena,
+                          (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
+                                                arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
+                                                sqlite3_column_int64(stmt, 3)});
         if (sqlite3_column_int64(stmt, 3) > 0 && stalls_loses_events(producer))
             *ret_trust = stalls_trust(*ret_trust, sqlite3_column_int64(stmt, 4),
                                       sqlite3_column_int64(stmt, 3));
     }
-    stalls->breaches = arena_alloc(arena, stalls->breach_count + 1, sizeof *list);
-    if (stalls->breach_count)
-        memcpy(stalls->breaches, list, stalls->breach_count * sizeof *list);
-    free(list);
     return rc;
-}
-
-static void stalls_add_breach(struct stalls *stalls, struct arena *arena,
-                              struct stall_breach breach)
-{
-    struct stall_breach *list = arena_alloc(arena, stalls->breach_count + 2, sizeof *list);
-    memcpy(list, stalls->breaches, stalls->breach_count * sizeof *list);
-    list[stalls->breach_count++] = breach;
-    stalls->breaches = list;
 }
 
 // The ledger is written at the end: of a recorder that was killed, what it dropped until its last
@@ -120,27 +129,12 @@ static int stalls_read_missing(struct store *store, struct stalls *stalls, struc
         "SELECT j.value FROM recording r, json_each(CASE WHEN json_valid(r.missing) THEN "
         "r.missing ELSE '[]' END) j WHERE r.id = ? ORDER BY j.key",
         "i", stalls->recording_id);
-    const char **list = NULL;
     int rc;
     while ((rc = trace_next(store, stmt, err)) == 1) {
         const char *text = (const char *)sqlite3_column_text(stmt, 0);
-        vector_push(list, stalls->missing_count, arena_copy(arena, text ? text : ""));
+        stalls_add_missing(stalls, arena, arena_copy(arena, text ? text : ""));
     }
-    stalls->missing = arena_alloc(arena, stalls->missing_count + 1, sizeof *list);
-    if (stalls->missing_count)
-        memcpy(stalls->missing, list, stalls->missing_count * sizeof *list);
-    free(list);
     return rc;
-}
-
-static void stalls_add_missing(struct stalls *stalls, struct arena *arena, const char *sentence)
-{
-    if (!sentence)
-        return;
-    const char **list = arena_alloc(arena, stalls->missing_count + 2, sizeof *list);
-    memcpy(list, stalls->missing, stalls->missing_count * sizeof *list);
-    list[stalls->missing_count++] = sentence;
-    stalls->missing = list;
 }
 
 static void stalls_find(struct work *work, struct stalls *stalls)
@@ -309,12 +303,10 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
     int rc = trace_load_last(store, opts->recording_id, opts->last_ns, opts->cache, arena, &trace, err);
-    if (!rc) {
+    if (!rc)
         rc = trace_load_ranks(trace, store, err);
-        if (rc)
-            trace_free(trace);
-    }
     if (rc) {
+        trace_free(trace);
         arena_free(arena);
         return rc;
     }
