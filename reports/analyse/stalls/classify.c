@@ -345,7 +345,6 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
         bool hard = gap->state & STATE_UNINTERRUPTIBLE && !(gap->state & STATE_NOLOAD);
         part->soft = hard ? SOFT_NO : SOFT_OTHER;
         part->confidence = 0.3F;
-        part->culprit = TRACE_NONE;
     }
     part->via = part->soft == SOFT_PIPE     ? VIA_PIPE
                 : part->soft == SOFT_SOCKET ? VIA_SOCKET

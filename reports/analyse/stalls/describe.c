@@ -150,6 +150,21 @@ static const struct part *describe_best(const struct trace *trace, const struct 
     return best;
 }
 
+static const char *describe_via(const struct trace *trace, uint8_t via, uint32_t gap_index)
+{
+    static const char *const names[] = {
+        [VIA_NONE] = "woken by",   [VIA_MMAP_LOCK] = "mmap_lock",    [VIA_KERNEL_LOCK] = "kernel lock", [VIA_WAKE] = "woken by",
+        [VIA_PIPE] = "pipe",       [VIA_SOCKET] = "socket",          [VIA_FUTEX] = "woken by futex",    [VIA_MUTEX] = "mutex",
+        [VIA_GIL] = "GIL",         [VIA_CPU] = "CPU",                [VIA_SIGNAL] = "signal",           [VIA_FREEZER] = "cgroup freezer",
+        [VIA_PTRACE] = "ptrace",   [VIA_CHILD] = "waits for child",  [VIA_FILE] = "file",               [VIA_MEMORY] = "memory",
+    };
+    const struct trace_gap *gap = gap_index != TRACE_NONE ? &trace->gaps[gap_index] : NULL;
+    const char *target = gap ? trace->texts[gap->target] : "";
+    if (via == VIA_CPU && gap && gap->cpu_in >= 0)
+        return arena_print(trace->arena, "CPU %d", trace_cpu_of(trace, gap));
+    return *target && (via == VIA_PIPE || via == VIA_SOCKET || via == VIA_FILE) ? target : names[via];
+}
+
 static const char *describe_resource(const struct work *work, const struct group *group,
                                      const struct part *part)
 {
@@ -191,52 +206,11 @@ static const char *describe_resource(const struct work *work, const struct group
                          (unsigned long long)(gap->lock_address ? gap->lock_address : gap->arg0))
                    : "a mutex";
     case VIA_GIL:
-        return "GIL";
     case VIA_CPU:
-        return gap && gap->cpu_in >= 0 ? arena_print(arena, "CPU %d", trace_cpu_of(trace, gap)) : "CPU";
+        return describe_via(trace, part->via, part->gap);
     default:
         return *target ? target : NULL;
     }
-}
-
-static const char *describe_via(const struct trace *trace, uint8_t via, uint32_t gap_index)
-{
-    const struct trace_gap *gap = gap_index != TRACE_NONE ? &trace->gaps[gap_index] : NULL;
-    const char *target = gap ? trace->texts[gap->target] : "";
-    switch ((enum part_via)via) {
-    case VIA_MMAP_LOCK:
-        return "mmap_lock";
-    case VIA_KERNEL_LOCK:
-        return "kernel lock";
-    case VIA_PIPE:
-        return *target ? target : "pipe";
-    case VIA_SOCKET:
-        return *target ? target : "socket";
-    case VIA_FUTEX:
-        return "woken by futex";
-    case VIA_MUTEX:
-        return "mutex";
-    case VIA_GIL:
-        return "GIL";
-    case VIA_CPU:
-        return gap && gap->cpu_in >= 0 ? arena_print(trace->arena, "CPU %d", trace_cpu_of(trace, gap)) : "CPU";
-    case VIA_SIGNAL:
-        return "signal";
-    case VIA_FREEZER:
-        return "cgroup freezer";
-    case VIA_PTRACE:
-        return "ptrace";
-    case VIA_CHILD:
-        return "waits for child";
-    case VIA_FILE:
-        return *target ? target : "file";
-    case VIA_MEMORY:
-        return "memory";
-    case VIA_NONE:
-    case VIA_WAKE:
-        break;
-    }
-    return "woken by";
 }
 
 static void describe_chain(const struct work *work, const struct group *group,
@@ -298,6 +272,12 @@ static const char *describe_note(const struct work *work, const struct group *gr
     return note;
 }
 
+const char *describe_program(const struct trace *trace, uint32_t process)
+{
+    const struct trace_process *row = &trace->processes[process];
+    return arena_print(trace->arena, "`%.200s` (pid %d)", row->cmdline && *row->cmdline ? row->cmdline : row->comm, row->tgid);
+}
+
 static void describe_advice(const struct trace *trace, const struct group *group, struct stall *stall)
 {
     const struct stall_cause *cause = &stall_causes(&(size_t){0})[group->cause];
@@ -307,7 +287,6 @@ static void describe_advice(const struct trace *trace, const struct group *group
         form = arena_print(trace->arena, "%s (now every %.0f ms)", form, (double)group->period_ns / 1e6);
     if (group->culprit != TRACE_NONE) {
         const struct trace_process *process = &trace->processes[group->culprit];
-        const char *name = process->cmdline && *process->cmdline ? process->cmdline : process->comm;
         bool own = process->kind == TRACE_TARGET && group->worst_thread != TRACE_NONE &&
                    trace->threads[group->worst_thread].process == group->culprit;
         if (own && group->culprit_thread != TRACE_NONE) {
@@ -315,8 +294,8 @@ static void describe_advice(const struct trace *trace, const struct group *group
                               trace->threads[group->culprit_thread].tid,
                               trace->threads[group->culprit_thread].comm);
         } else {
-            who = arena_print(trace->arena, "`%.200s` (pid %d)", name, process->tgid);
-            named = name == process->cmdline && stall->culprit.known;
+            who = describe_program(trace, group->culprit);
+            named = process->cmdline && *process->cmdline && stall->culprit.known;
         }
     }
     stall->advice = arena_print(trace->arena, form, who);

@@ -44,6 +44,8 @@ bool groups_deed_known(uint32_t count, int64_t ns, int64_t all);
 void groups_make(struct work *work, double share_min, struct groups *ret_groups);
 void groups_free(struct groups *groups);
 
+// By its spans, of how many steps they take a tenth: fills steps_hit.
+void group_find_steps(const struct trace *trace, struct group *group);
 // period.c: how regularly the culprit acts; fills has_period, period_ns.
 void period_find(const struct trace *trace, struct group *group);
 // The regular distance of the begins of spans in rising order; 0: none. Multiples (missed ones) are
@@ -57,6 +59,8 @@ void quiet_find(const struct work *work, struct stalls *stalls);
 // describe.c: in words, strings in the trace's arena.
 struct stall_task describe_task(const struct trace *trace, uint32_t thread); // TRACE_NONE: nobody
 struct stall_stack describe_stack(const struct trace *trace, uint32_t stack);
+// "`COMMAND` (pid N)"
+const char *describe_program(const struct trace *trace, uint32_t process);
 void describe_group(const struct work *work, const struct group *group, struct stall *ret_stall);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
@@ -166,16 +167,8 @@ static uint64_t merge_object(const struct trace *trace, const struct part *part)
     const struct trace_gap *gap = &trace->gaps[part->gap];
     if (gap->lock_address)
         return (uint64_t)gap->lock_address;
-    uint64_t hash = 0;
-    for (const char *at = trace->texts[gap->target]; *at; at++)
-        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211) + 1;
-    return hash;
-}
-
-static int merge_by_object(const void *left, const void *right)
-{
-    const uint64_t *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
+    const char *target = trace->texts[gap->target];
+    return *target ? hash_bytes(0, target, strlen(target)) : 0;
 }
 
 // Parts of the cause without a culprit become those of `thread`, of what it is known to have held.
@@ -183,26 +176,22 @@ static void merge_adopt_cause(struct work *work, enum cause cause, uint32_t thre
 {
     const struct trace *trace = work->trace;
     uint32_t process = merge_process(trace, thread);
-    uint64_t *objects = xcalloc(work->part_count + 1, sizeof *objects);
-    size_t count = 0;
+    struct map objects = {0};
     for (size_t i = 0; i < work->part_count && merge_is_particular(cause); i++)
         if (work->parts[i].cause == cause &&
             merge_process(trace, work->parts[i].culprit) == process)
-            objects[count++] = merge_object(trace, &work->parts[i]);
-    qsort(objects, count, sizeof *objects, merge_by_object);
+            *map_put(&objects, merge_object(trace, &work->parts[i])) = 0;
     for (size_t i = 0; i < work->part_count; i++) {
         struct part *part = &work->parts[i];
         if (part->cause != cause || part->culprit != TRACE_NONE)
             continue;
-        uint64_t object = merge_object(trace, part);
-        if (merge_is_particular(cause) &&
-            !bsearch(&object, objects, count, sizeof *objects, merge_by_object))
+        if (merge_is_particular(cause) && map_get(&objects, merge_object(trace, part)) == MAP_NONE)
             continue;
         part->culprit = thread;
         part->notes |= NOTE_INFERRED;
         part->confidence *= 0.8F;
     }
-    free(objects);
+    map_free(&objects);
 }
 
 // Parts without a culprit go to the one that did most of the same kind, when that is known of most.
@@ -342,7 +331,7 @@ static void merge_threads(const struct trace *trace, struct group *group,
         group->notes |= noted[bit] > 0.3 * all ? 1U << bit : 0;
 }
 
-static void merge_steps(const struct trace *trace, struct group *group)
+void group_find_steps(const struct trace *trace, struct group *group)
 {
     size_t first = 0;
     for (size_t i = 0; i < trace->step_count; i++) {
@@ -381,8 +370,8 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
         return lead || share >= 0.1;
     }
     case CAUSE_UNKNOWN:
-        return share >= 0.01 || group->max_ns >= 20 * ms;
     case CAUSE_RT_HOG:
+    case CAUSE_GIL_WAIT:
         return share >= 0.01 || group->max_ns >= 20 * ms;
     case CAUSE_DATA_LOADER:
     case CAUSE_FUTEX_WAIT:
@@ -402,8 +391,6 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
     case CAUSE_KERNEL_MUTEX:
     case CAUSE_PTHREAD_MUTEX:
         return !own || share >= 0.02 || group->max_ns >= 50 * ms;
-    case CAUSE_GIL_WAIT:
-        return share >= 0.01 || group->max_ns >= 20 * ms;
     default:
         return !on_cpu || share >= 0.03 || group->max_ns >= 20 * ms;
     }
@@ -476,7 +463,7 @@ void groups_make(struct work *work, double share_min, struct groups *ret_groups)
             free(group.spans);
             continue;
         }
-        merge_steps(trace, &group);
+        group_find_steps(trace, &group);
         period_find(trace, &group);
         vector_push(ret_groups->groups, ret_groups->count, group);
     }

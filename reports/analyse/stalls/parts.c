@@ -133,23 +133,15 @@ enum cause parts_activity(struct marks marks)
         {MARK_SMAPS, CAUSE_SMAPS_READ},      {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED},
         {MARK_FORK, CAUSE_FORK_LARGE},       {MARK_NUMA, CAUSE_NUMA_BALANCING},
         {MARK_COMPACT, CAUSE_COMPACTION},    {MARK_POPULATE, CAUSE_PAGE_POPULATE},
-        {MARK_MADVISE, CAUSE_MADVISE_STORM},
+        {MARK_MADVISE, CAUSE_MADVISE_STORM}, {MARK_EXIT_MM, CAUSE_COUNT},
+        {MARK_MPROTECT, CAUSE_TLB_SHOOTDOWN}, {MARK_UNMAP, CAUSE_MUNMAP_LARGE},
+        {MARK_TLB, CAUSE_TLB_SHOOTDOWN},
+        // Reclaim itself goes through the cgroups and flushes their counters.
+        {MARK_RECLAIM, CAUSE_DIRECT_RECLAIM}, {MARK_RSTAT, CAUSE_RSTAT_LOCK},
+        {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (marks_has(marks, rows[i].mark))
-            return rows[i].cause;
-    if (marks_has(marks, MARK_EXIT_MM))
-        return CAUSE_COUNT;
-    if (marks_has(marks, MARK_MPROTECT))
-        return CAUSE_TLB_SHOOTDOWN;
-    if (marks_has(marks, MARK_UNMAP))
-        return CAUSE_MUNMAP_LARGE;
-    if (marks_has(marks, MARK_TLB))
-        return CAUSE_TLB_SHOOTDOWN;
-    if (marks_has(marks, MARK_RECLAIM))
-        return marks_has(marks, MARK_MEMCG) ? CAUSE_MEMCG_RECLAIM : CAUSE_DIRECT_RECLAIM;
-    // Reclaim itself goes through the cgroups and flushes their counters.
-    if (marks_has(marks, MARK_RSTAT))
-        return CAUSE_RSTAT_LOCK;
-    return marks_has(marks, MARK_MEMCG_STAT) ? CAUSE_ZOMBIE_MEMCG : CAUSE_COUNT;
+            return rows[i].mark == MARK_RECLAIM && marks_has(marks, MARK_MEMCG) ? CAUSE_MEMCG_RECLAIM : rows[i].cause;
+    return CAUSE_COUNT;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/stalls/group.h"
@@ -98,30 +99,18 @@ int64_t period_of(const struct trace_window *spans, size_t count)
     return (int64_t)best;
 }
 
-// The moments at which the kernel itself noted the culprit's deed.
-static size_t period_facts(const struct trace *trace, const struct group *group,
-                           struct trace_window *spans)
-{
-    // Not UG_FACT_MIGRATE: a tally's begins are the recorder's own period of 100 ms.
-    int what = group->cause == CAUSE_KHUGEPAGED ? UG_FACT_COLLAPSE : 0;
-    size_t count = 0;
-    for (size_t i = 0; what && i < trace->fact_count && count < PERIOD_TIMES_MAX; i++) {
-        const struct trace_fact *fact = &trace->facts[i];
-        if (fact->what == what && fact->actor != TRACE_NONE &&
-            trace->threads[fact->actor].process == group->culprit)
-            spans[count++] = (struct trace_window){fact->begin, fact->begin};
-    }
-    return count;
-}
-
 void period_find(const struct trace *trace, struct group *group)
 {
-    int64_t period = 0;
-    if (group->culprit != TRACE_NONE && trace->fact_count) {
-        struct trace_window *spans = xcalloc(PERIOD_TIMES_MAX, sizeof *spans);
-        period = period_of(spans, period_facts(trace, group, spans));
-        free(spans);
+    // The moments at which the kernel itself noted the culprit's deed. Not UG_FACT_MIGRATE: a tally's begins are the recorder's own period of 100 ms.
+    struct trace_window *spans = NULL;
+    size_t count = 0;
+    for (size_t i = 0; group->cause == CAUSE_KHUGEPAGED && i < trace->fact_count && count < PERIOD_TIMES_MAX; i++) {
+        const struct trace_fact *fact = &trace->facts[i];
+        if (fact->what == UG_FACT_COLLAPSE && fact->actor != TRACE_NONE && trace->threads[fact->actor].process == group->culprit)
+            vector_push(spans, count, (struct trace_window){fact->begin, fact->begin});
     }
+    int64_t period = period_of(spans, count);
+    free(spans);
     if (!period)
         period = period_of(group->spans, group->span_count);
     group->has_period = period > 0;

@@ -54,12 +54,7 @@ static const char *late_advice(const struct ranks *ranks, const struct late_rank
     const char *name = late_name(ranks, straggler->row);
     if (straggler->cause < CAUSE_COUNT) {
         const struct stall_cause *cause = &stall_causes(&(size_t){0})[straggler->cause];
-        const char *who = "whoever does it";
-        if (straggler->culprit != TRACE_NONE) {
-            const struct trace_process *process = &trace->processes[trace->threads[straggler->culprit].process];
-            who = arena_print(arena, "`%.200s` (pid %d)", process->cmdline && *process->cmdline ? process->cmdline : process->comm,
-                              process->tgid);
-        }
+        const char *who = straggler->culprit == TRACE_NONE ? "whoever does it" : describe_program(trace, trace->threads[straggler->culprit].process);
         const char *advice = arena_print(arena, cause->advice, who);
         return arena_print(arena, "on %s: %s", name, advice);
     }
@@ -94,21 +89,14 @@ void late_describe(const struct ranks *ranks, const struct work *work, const str
     const struct rank_row *row = &ranks->rows[straggler->row];
     struct group group = {.cause = CAUSE_STRAGGLER, .culprit = TRACE_NONE, .spans = straggler->spans, .span_count = straggler->span_count};
     size_t count = 0;
-    int64_t longest = 0, hit = 0;
+    int64_t longest = 0;
     bool seen = straggler->function || straggler->cause < CAUSE_COUNT || straggler->by_connections;
     for (size_t i = 0; i < straggler->span_count; i++) {
         const struct trace_window *span = &straggler->spans[i];
         count += !i || span->begin - span[-1].end > 1000000; // pieces of one time, between which a GPU was busy
         longest = span->end - span->begin > longest ? span->end - span->begin : longest;
     }
-    for (size_t i = 0, k = 0; i < trace->step_count; i++) {
-        int64_t lost = 0, length = trace->steps[i].end - trace->steps[i].begin;
-        while (k < straggler->span_count && straggler->spans[k].end <= trace->steps[i].begin)
-            k++;
-        for (size_t n = k; n < straggler->span_count && straggler->spans[n].begin < trace->steps[i].end; n++)
-            lost += parts_overlap(trace->steps[i].begin, trace->steps[i].end, straggler->spans[n].begin, straggler->spans[n].end);
-        hit += lost > 0 && lost * 10 >= length;
-    }
+    group_find_steps(trace, &group);
     period_find(trace, &group);
     *ret_stall = (struct stall){
         .cause = cause->id,
@@ -126,7 +114,7 @@ void late_describe(const struct ranks *ranks, const struct work *work, const str
         .victim_threads = ranks->row_count - 1,
         .culprit = describe_task(trace, row->thread),
         .has_steps = trace->step_count > 0,
-        .steps_hit = (uint64_t)hit,
+        .steps_hit = group.steps_hit,
         .steps_total = trace->step_count,
         .is_straggler = true,
         .rank = row->rank,
