@@ -194,12 +194,8 @@ static const struct marks_row marks_kernel[] = {
      "memcg1_stat_format mem_cgroup_css_rstat_flush memcg_numa_stat_show"},
     {MARK_UNLOCK, "up_read up_write rwsem_wake mutex_unlock __mutex_unlock_slowpath futex_wake "
                   "percpu_up_write up"},
-    {MARK_KILL, "prepare_signal do_send_sig_info __x64_sys_kill kill_pid_info group_send_sig_info "
-                "do_tkill __do_sys_pidfd_send_signal send_signal_locked"},
     {MARK_THAW, "__thaw_task unfreeze_cgroup freezer_write cgroup_freeze_task cgroup_freeze_write "
                 "cgroup_do_freeze cgroup_freeze"},
-    {MARK_TRACER, "__ptrace_detach ptrace_resume arch_ptrace ptrace_request __x64_sys_ptrace "
-                  "ptrace_attach ptrace_unfreeze_traced ptrace_detach"},
     {MARK_WORKER_IDLE, "worker_thread smpboot_thread_fn kswapd kcompactd rcu_gp_kthread"},
 };
 
@@ -246,8 +242,6 @@ static const struct marks_row marks_python[] = {
     {MARK_WORKER_LOOP, "_worker_loop _pin_memory_loop worker_loop"},
     {MARK_QUEUE_GET, "Queue.get SimpleQueue.get JoinableQueue.get"},
     {MARK_STORE, "_store_based_barrier rendezvous"},
-    {MARK_SUBPROCESS,
-     "Popen.wait Popen._wait Popen.communicate Popen._communicate Popen._try_wait Popen.poll"},
 };
 
 enum { MARKS_NAMES_MAX = 1024 };
@@ -312,6 +306,11 @@ static const char *marks_plain(const char *name, char *buf, size_t size)
     return buf;
 }
 
+static void marks_set(struct marks *marks, enum mark mark)
+{
+    marks->word[mark / 64] |= UINT64_C(1) << (mark % 64);
+}
+
 static struct marks marks_look_up(const struct marks_index *index, const char *name)
 {
     struct marks marks = {{0, 0}};
@@ -344,7 +343,6 @@ struct marks marks_of_function(char kind, const char *name, const char *module)
     if (kind == 'k' && (!strncmp(module, "[nvidia", 7) || !strncmp(module, "[amdgpu", 7)))
         marks_set(&marks, MARK_GPU_DRIVER);
     if (kind == 'p') {
-        marks_set(&marks, MARK_PYTHON);
         if (strstr(module, "torch/utils/data/_utils/worker") || strstr(module, "_utils/pin_memory"))
             marks_set(&marks, MARK_WORKER_LOOP);
         else if (strstr(module, "torch/utils/data/dataloader"))
@@ -356,8 +354,6 @@ struct marks marks_of_function(char kind, const char *name, const char *module)
             marks_set(&marks, MARK_COLLECTIVE);
         if (strstr(module, "torch/distributed/distributed_c10d") && (!strcmp(name, "send") || !strcmp(name, "recv")))
             marks_set(&marks, MARK_MESSAGE);
-        if (strstr(module, "subprocess.py"))
-            marks_set(&marks, MARK_SUBPROCESS);
     }
     return marks;
 }

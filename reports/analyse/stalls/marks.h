@@ -68,9 +68,7 @@ enum mark {
     MARK_RSTAT,
     MARK_MEMCG_STAT,
     MARK_UNLOCK,
-    MARK_KILL,
     MARK_THAW,
-    MARK_TRACER,
     MARK_WORKER_IDLE,
     MARK_TAKE_GIL, // from here on: user and Python frames
     MARK_GC,
@@ -84,8 +82,6 @@ enum mark {
     MARK_LOADER,
     MARK_QUEUE_GET,
     MARK_WORKER_LOOP,
-    MARK_SUBPROCESS,
-    MARK_PYTHON,
     MARK_COLLECTIVE, // of a job's ranks: waits in it are for the others
     MARK_MPI,        // spins in them
     MARK_STORE,      // where ranks meet: no collective
@@ -102,10 +98,6 @@ _Static_assert(MARK_COUNT <= 128, "two words");
 static inline bool marks_has(struct marks marks, enum mark mark)
 {
     return marks.word[mark / 64] >> (mark % 64) & 1;
-}
-static inline void marks_set(struct marks *marks, enum mark mark)
-{
-    marks->word[mark / 64] |= UINT64_C(1) << (mark % 64);
 }
 static inline struct marks marks_join(struct marks a, struct marks b)
 {
