@@ -18,11 +18,7 @@ struct folded_row {
 static int folded_compare(const void *left, const void *right)
 {
     const struct folded_row *a = left, *b = right;
-    if (a->thread != b->thread)
-        return a->thread < b->thread ? -1 : 1;
-    if (a->user != b->user)
-        return a->user < b->user ? -1 : 1;
-    return (a->kernel > b->kernel) - (a->kernel < b->kernel);
+    return trace_order(a->thread, b->thread) ?: trace_order(a->user, b->user) ?: trace_order(a->kernel, b->kernel);
 }
 
 // ';' separates frames and a blank the number: neither may stand in a name.

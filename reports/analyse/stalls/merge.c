@@ -51,8 +51,7 @@ static int merge_kin(const struct trace_process *a, const struct trace_process *
 static int merge_by_kin(const void *left, const void *right)
 {
     const struct merge_alike *a = left, *b = right;
-    int order = merge_kin(a->process, b->process);
-    return order ? order : (a->index > b->index) - (a->index < b->index);
+    return merge_kin(a->process, b->process) ?: trace_order(a->index, b->index);
 }
 
 // Children of one parent with one command are one culprit (a script that is started again and
@@ -239,13 +238,8 @@ struct merge_entry {
 static int merge_by_key(const void *left, const void *right)
 {
     const struct merge_entry *a = left, *b = right;
-    if (a->part->cause != b->part->cause)
-        return a->part->cause < b->part->cause ? -1 : 1;
-    if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
-    if (a->part->begin != b->part->begin)
-        return a->part->begin < b->part->begin ? -1 : 1;
-    return (a->part->thread > b->part->thread) - (a->part->thread < b->part->thread);
+    return trace_order(a->part->cause, b->part->cause) ?: trace_order(a->key, b->key) ?:
+           trace_order(a->part->begin, b->part->begin) ?: trace_order(a->part->thread, b->part->thread);
 }
 
 static int64_t merge_join(const struct trace *trace, const struct part *part)

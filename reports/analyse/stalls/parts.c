@@ -13,9 +13,7 @@ static int parts_by_time(const void *left, const void *right, void *samples)
 {
     const uint32_t *a = left, *b = right;
     const struct trace_sample *rows = samples;
-    if (rows[*a].at != rows[*b].at)
-        return rows[*a].at < rows[*b].at ? -1 : 1;
-    return (*a > *b) - (*a < *b);
+    return trace_order(rows[*a].at, rows[*b].at) ?: trace_order(*a, *b);
 }
 
 void work_init(struct work *work, struct trace *trace)
@@ -66,9 +64,7 @@ struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_
 static int parts_by_begin(const void *left, const void *right)
 {
     const struct part *a = left, *b = right;
-    if (a->begin != b->begin)
-        return a->begin < b->begin ? -1 : 1;
-    return (a->cause > b->cause) - (a->cause < b->cause);
+    return trace_order(a->begin, b->begin) ?: trace_order(a->cause, b->cause);
 }
 
 static void parts_find_reach(struct work *work, uint32_t first, uint32_t last)

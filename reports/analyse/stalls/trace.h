@@ -253,6 +253,11 @@ const char *trace_inside(const struct trace *trace, uint32_t stack, uint32_t dep
 char *trace_leaf_inside(struct store *store, int64_t stack_id);
 void trace_free(struct trace *trace); // NULL ok; the arena stays
 
+// For qsort(), of whole numbers: -1, 0, 1. By several: trace_order(a->rank, b->rank) ?: trace_order(a->begin, b->begin).
+static inline int trace_order(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
 static inline bool trace_is_target(const struct trace *trace, uint32_t thread)
 {
     return thread != TRACE_NONE && !trace->threads[thread].own &&

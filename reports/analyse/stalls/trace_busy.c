@@ -226,9 +226,7 @@ static void busy_put_comm(struct busy_host *host, int64_t begin, int64_t last, i
 static int busy_by_collective(const void *left, const void *right)
 {
     const struct trace_nccl *a = *(const struct trace_nccl *const *)left, *b = *(const struct trace_nccl *const *)right;
-    if (a->communicator != b->communicator)
-        return a->communicator < b->communicator ? -1 : 1;
-    return (a->sequence > b->sequence) - (a->sequence < b->sequence);
+    return trace_order(a->communicator, b->communicator) ?: trace_order(a->sequence, b->sequence);
 }
 
 // Of each node, when the last of its ranks came to the collective, and which process that was.
@@ -283,7 +281,7 @@ static void busy_comms(struct busy_find *find)
 static int busy_by_begin(const void *left, const void *right)
 {
     const struct trace_window *a = left, *b = right;
-    return a->begin != b->begin ? (a->begin < b->begin ? -1 : 1) : (a->end > b->end) - (a->end < b->end);
+    return trace_order(a->begin, b->begin) ?: trace_order(a->end, b->end);
 }
 
 // By begin, without overlaps, and those as near as near_ns are one.

@@ -68,7 +68,7 @@ static int trace_by_time(const void *left, const void *right)
     int64_t a, b;
     memcpy(&a, left, sizeof a);
     memcpy(&b, right, sizeof b);
-    return (a > b) - (a < b);
+    return trace_order(a, b);
 }
 _Static_assert(offsetof(struct trace_gap, out) == 0 && offsetof(struct trace_sample, at) == 0 && offsetof(struct trace_lock, begin) == 0,
                "rows begin with their time");

@@ -220,9 +220,7 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
 static int trace_by_rank_and_begin(const void *left, const void *right)
 {
     const struct trace_throttle *a = left, *b = right;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    return (a->begin > b->begin) - (a->begin < b->begin);
+    return trace_order(a->rank, b->rank) ?: trace_order(a->begin, b->begin);
 }
 
 // Asked for every wait for a CPU: found once. The counters are in the order of name and time; of several ranks each has its own.

@@ -76,9 +76,7 @@ static void heat_find_worst(struct heat *heat, const struct heat_rank *list, siz
 static int heat_by_node(const void *left, const void *right)
 {
     const struct heat_rank *a = left, *b = right;
-    if (a->node != b->node)
-        return a->node < b->node ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
+    return trace_order(a->node, b->node) ?: trace_order(a->row, b->row);
 }
 
 static int heat_by_sum(const void *left, const void *right)

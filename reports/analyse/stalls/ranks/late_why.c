@@ -16,17 +16,13 @@
 static int why_compare(const struct trace *trace, uint32_t left, uint32_t right)
 {
     const struct trace_frame *a = &trace->frames[left], *b = &trace->frames[right];
-    if (a->kind != b->kind)
-        return a->kind < b->kind ? -1 : 1;
-    int order = strcmp(a->name, b->name);
-    return order ? order : strcmp(a->module ? a->module : "", b->module ? b->module : "");
+    return trace_order(a->kind, b->kind) ?: strcmp(a->name, b->name) ?: strcmp(a->module ? a->module : "", b->module ? b->module : "");
 }
 
 static int why_by_function(const void *left, const void *right, void *trace)
 {
     const uint32_t *a = left, *b = right;
-    int order = why_compare(trace, *a, *b);
-    return order ? order : (*a > *b) - (*a < *b);
+    return why_compare(trace, *a, *b) ?: trace_order(*a, *b);
 }
 
 // A function has a frame for each of its lines.
@@ -250,8 +246,7 @@ static void why_name(const struct why *why, struct late_rank *straggler)
 static int why_by_kernel(const void *left, const void *right)
 {
     const struct trace_kernel *a = left, *b = right;
-    int order = strcmp(a->name, b->name);
-    return order ? order : (a->process > b->process) - (a->process < b->process);
+    return strcmp(a->name, b->name) ?: trace_order(a->process, b->process);
 }
 
 // What it does where its template says only how ("sin elementwise"), else its name as people read it.

@@ -55,36 +55,20 @@ struct nccl_find {
 static int nccl_by_collective(const void *left, const void *right)
 {
     const struct nccl_came *a = left, *b = right;
-    if (a->communicator != b->communicator)
-        return a->communicator < b->communicator ? -1 : 1;
-    if (a->sequence != b->sequence)
-        return a->sequence < b->sequence ? -1 : 1;
-    if (a->at != b->at)
-        return a->at < b->at ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
+    return trace_order(a->communicator, b->communicator) ?: trace_order(a->sequence, b->sequence) ?:
+           trace_order(a->at, b->at) ?: trace_order(a->row, b->row);
 }
 
 static int nccl_by_channel(const struct nccl_message *a, const struct nccl_message *b)
 {
-    if (a->communicator != b->communicator)
-        return a->communicator < b->communicator ? -1 : 1;
-    if (a->from != b->from)
-        return a->from < b->from ? -1 : 1;
-    return (a->to > b->to) - (a->to < b->to);
+    return trace_order(a->communicator, b->communicator) ?: trace_order(a->from, b->from) ?: trace_order(a->to, b->to);
 }
 
 // Within a channel first what is received.
 static int nccl_by_message(const void *left, const void *right)
 {
     const struct nccl_message *a = left, *b = right;
-    int channel = nccl_by_channel(a, b);
-    if (channel)
-        return channel;
-    if (a->sends != b->sends)
-        return a->sends ? 1 : -1;
-    if (a->row != b->row)
-        return a->row < b->row ? -1 : 1;
-    return (a->order > b->order) - (a->order < b->order);
+    return nccl_by_channel(a, b) ?: trace_order(a->sends, b->sends) ?: trace_order(a->row, b->row) ?: trace_order(a->order, b->order);
 }
 
 static void nccl_collect_messages(struct nccl_find *find, const uint32_t *row_of)
@@ -404,11 +388,7 @@ struct nccl_member { // who is which rank of a communicator
 static int nccl_by_member(const void *left, const void *right)
 {
     const struct nccl_member *a = left, *b = right;
-    if (a->communicator != b->communicator)
-        return a->communicator < b->communicator ? -1 : 1;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
+    return trace_order(a->communicator, b->communicator) ?: trace_order(a->rank, b->rank) ?: trace_order(a->row, b->row);
 }
 
 // By their messages, each once.

@@ -43,13 +43,7 @@ struct graph_make {
 static int graph_by_row(const void *left, const void *right)
 {
     const struct what_if_comm *a = left, *b = right;
-    if (a->row != b->row)
-        return a->row < b->row ? -1 : 1;
-    if (a->ready != b->ready)
-        return a->ready < b->ready ? -1 : 1;
-    if (a->begin != b->begin)
-        return a->begin < b->begin ? -1 : 1;
-    return (a->group > b->group) - (a->group < b->group);
+    return trace_order(a->row, b->row) ?: trace_order(a->ready, b->ready) ?: trace_order(a->begin, b->begin) ?: trace_order(a->group, b->group);
 }
 
 // To the steps: what lasts over their begin or end is cut, what is outside goes.

@@ -33,22 +33,13 @@ static int64_t nccl_exposed(const struct trace *trace, uint32_t process, int64_t
 // By communicator, and of messages by their two ranks: in each all is in one order.
 static int nccl_by_channel(const struct nccl_one *a, const struct nccl_one *b)
 {
-    if (a->communicator != b->communicator)
-        return a->communicator < b->communicator ? -1 : 1;
-    if (a->from != b->from)
-        return a->from < b->from ? -1 : 1;
-    return (a->to > b->to) - (a->to < b->to);
+    return trace_order(a->communicator, b->communicator) ?: trace_order(a->from, b->from) ?: trace_order(a->to, b->to);
 }
 
 static int nccl_by_group(const void *left, const void *right)
 {
     const struct nccl_one *a = left, *b = right;
-    int channel = nccl_by_channel(a, b);
-    if (channel)
-        return channel;
-    if (a->number != b->number)
-        return a->number < b->number ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
+    return nccl_by_channel(a, b) ?: trace_order(a->number, b->number) ?: trace_order(a->row, b->row);
 }
 
 static bool nccl_same_group(const struct nccl_one *a, const struct nccl_one *b)
@@ -59,14 +50,7 @@ static bool nccl_same_group(const struct nccl_one *a, const struct nccl_one *b)
 static int nccl_by_stream(const void *left, const void *right)
 {
     const struct nccl_one *a = left, *b = right;
-    int channel = nccl_by_channel(a, b);
-    if (channel)
-        return channel;
-    if (a->row != b->row)
-        return a->row < b->row ? -1 : 1;
-    if (a->sends != b->sends)
-        return a->sends ? 1 : -1;
-    return (a->begin > b->begin) - (a->begin < b->begin);
+    return nccl_by_channel(a, b) ?: trace_order(a->row, b->row) ?: trace_order(a->sends, b->sends) ?: trace_order(a->begin, b->begin);
 }
 
 // Messages between two ranks, numbered on each side.

@@ -22,9 +22,7 @@ struct waits_one {
 static int waits_by_end(const void *left, const void *right)
 {
     const struct waits_one *a = left, *b = right;
-    if (a->end != b->end)
-        return a->end < b->end ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
+    return trace_order(a->end, b->end) ?: trace_order(a->row, b->row);
 }
 
 static int64_t waits_apart(const struct trace_window *a, const struct trace_window *b)
