@@ -264,7 +264,7 @@ static void table_compare(struct table_work *work)
 static void table_name(struct table_work *work, size_t index)
 {
     struct reduced_row *row = &work->table->rows[index];
-    double sum, errors = late_errors(&work->more[index * LATE_BLOCKS], &sum);
+    double sum, errors = late_errors(&work->more[index * LATE_BLOCKS], LATE_BLOCKS, &sum);
     row->more_share = sum / work->steps_ns;
     row->late = work->table->why == REDUCED_TOLD && row->more_share >= late_rank_share && errors >= late_rank_errors;
 }

@@ -69,18 +69,11 @@ static bool chain_goes_on(enum cause cause)
 // What was done to the waiting one from outside, as opposed to what it does of its own will.
 static bool chain_is_outside(enum cause cause)
 {
-    switch (cause) {
-    case CAUSE_SIGSTOP:
-    case CAUSE_CGROUP_FREEZER:
-    case CAUSE_PTRACE:
-    case CAUSE_CPU_QUOTA:
-    case CAUSE_RT_HOG:
-    case CAUSE_SMAPS_READ:
-    case CAUSE_FORK_LARGE:
-        return true;
-    default:
-        return false;
-    }
+    static const bool outside[CAUSE_COUNT + 1] = {
+        [CAUSE_SIGSTOP] = true, [CAUSE_CGROUP_FREEZER] = true, [CAUSE_PTRACE] = true,     [CAUSE_CPU_QUOTA] = true,
+        [CAUSE_RT_HOG] = true,  [CAUSE_SMAPS_READ] = true,     [CAUSE_FORK_LARGE] = true,
+    };
+    return outside[cause];
 }
 
 // The soft waits of `thread` in [begin, end): somebody waits for it meanwhile, so they are not idle.
@@ -133,11 +126,10 @@ static void chain_walk(struct work *work, struct chain *chain, const struct part
 
 static void chain_keep_hops(struct work *work, struct part *part, const struct chain *chain)
 {
-    work->hops = vector_reserve(work->hops, &work->hop_capacity, work->hop_count + STALL_CHAIN_MAX, sizeof *work->hops);
     part->hop_first = (uint32_t)work->hop_count;
     part->hop_count = (uint8_t)chain->count;
-    memcpy(work->hops + work->hop_count, chain->hops, (size_t)chain->count * sizeof *chain->hops);
-    work->hop_count += (size_t)chain->count;
+    for (int i = 0; i < chain->count; i++)
+        vector_push(work->hops, work->hop_count, chain->hops[i]);
 }
 
 static void chain_take_blame(struct part *part, const struct chain *chain)

@@ -143,19 +143,11 @@ void groups_explain(struct work *work, int64_t begin, int64_t end)
 // Waits of these kinds are for one lock, file or connection of many.
 static bool merge_is_particular(enum cause cause)
 {
-    switch (cause) {
-    case CAUSE_KERNEL_MUTEX:
-    case CAUSE_RWSEM_INODE:
-    case CAUSE_DRIVER_LOCK:
-    case CAUSE_PTHREAD_MUTEX:
-    case CAUSE_FUTEX_WAIT:
-    case CAUSE_NETWORK_PEER:
-    case CAUSE_DATA_LOADER:
-    case CAUSE_PIPE_WRITE:
-        return true;
-    default:
-        return false;
-    }
+    static const bool particular[CAUSE_COUNT + 1] = {
+        [CAUSE_KERNEL_MUTEX] = true, [CAUSE_RWSEM_INODE] = true,  [CAUSE_DRIVER_LOCK] = true, [CAUSE_PTHREAD_MUTEX] = true,
+        [CAUSE_FUTEX_WAIT] = true,   [CAUSE_NETWORK_PEER] = true, [CAUSE_DATA_LOADER] = true, [CAUSE_PIPE_WRITE] = true,
+    };
+    return particular[cause];
 }
 
 // What a part waited for: the lock's address, or the name of the file. 0: not known.

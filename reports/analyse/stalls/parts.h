@@ -82,7 +82,7 @@ struct work {
     uint32_t *part_first; // [thread_count + 1], after parts_sort
     int64_t *part_reach;  // of each part: the latest end of its thread's up to it; likewise
     struct part_hop *hops;
-    size_t hop_count, hop_capacity;
+    size_t hop_count;
     uint8_t *taken;          // of each gap: part of a longer story already
     uint8_t *needed;         // of each part while chains are followed: one that leads waits for its thread meanwhile
     uint32_t *owner_samples; // of lock owners and kernel neighbours, by time

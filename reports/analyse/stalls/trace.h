@@ -289,7 +289,7 @@ uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id); // TRACE_NONE:
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
                      size_t size); // rows begin with the id
 // After communications. of_ranks: trace.busy and trace.kernels as well as trace.gpus.
-int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, bool of_ranks, struct error *err);
+int trace_load_busy(struct trace *trace, struct store *store, bool of_ranks, struct error *err);
 int trace_load_nodes(struct trace *trace, struct store *store, struct error *err); // before the processes
 uint32_t trace_node_at(const struct trace *trace, int64_t process_id);
 // The next row of what store_query() gave, or, of NULL, why it gave none: as store_step().

@@ -468,13 +468,15 @@ static int busy_lost(struct trace *trace, struct store *store, struct error *err
     return rc;
 }
 
-int trace_load_busy(struct trace *trace, struct store *store, const struct trace_ids *processes, bool of_ranks, struct error *err)
+int trace_load_busy(struct trace *trace, struct store *store, bool of_ranks, struct error *err)
 {
+    struct trace_ids processes;
     struct busy_find find = {.trace = trace, .of_ranks = of_ranks, .hosts = xcalloc(trace->process_count + 1, sizeof *find.hosts)};
     trace->gpus = xcalloc(trace->process_count + 1, sizeof *trace->gpus);
-    int rc = busy_load_ops(&find, store, processes, err);
+    trace_ids_build(&processes, trace->processes, trace->process_count, sizeof *trace->processes);
+    int rc = busy_load_ops(&find, store, &processes, err);
     if (!rc && of_ranks)
-        rc = busy_load_syncs(&find, store, processes, err);
+        rc = busy_load_syncs(&find, store, &processes, err);
     if (!rc && of_ranks)
         busy_comms(&find);
     bool known = !rc && of_ranks && busy_known(&find);
@@ -494,9 +496,15 @@ int trace_load_busy(struct trace *trace, struct store *store, const struct trace
         free(find.list[i]);
     free(find.list);
     free(find.hosts);
+    free(processes.index);
     map_free(&find.launches);
     map_free(&find.streams);
     return rc;
+}
+
+int trace_load_gpus(struct trace *trace, struct store *store, struct error *err)
+{
+    return trace->gpus ? 0 : trace_load_busy(trace, store, false, err);
 }
 
 // ---- between ----

@@ -177,18 +177,7 @@ int trace_load_ranks(struct trace *trace, struct store *store, struct error *err
     for (size_t i = 1; i < trace->send_count; i++)
         several |= trace->sends[i].process != trace->sends[0].process;
     if (!rc && several)
-        rc = trace_load_busy(trace, store, &processes, true, err);
-    free(processes.index);
-    return rc;
-}
-
-int trace_load_gpus(struct trace *trace, struct store *store, struct error *err)
-{
-    struct trace_ids processes = {0};
-    if (trace->gpus)
-        return 0;
-    trace_ids_build(&processes, trace->processes, trace->process_count, sizeof *trace->processes);
-    int rc = trace_load_busy(trace, store, &processes, false, err);
+        rc = trace_load_busy(trace, store, true, err);
     free(processes.index);
     return rc;
 }

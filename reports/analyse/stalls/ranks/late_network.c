@@ -124,7 +124,7 @@ static double network_expected(const struct network *network, const struct netwo
 static double network_errors(const struct network *network, const struct network_edge *worst, double expected)
 {
     const struct trace *trace = network->ranks->trace;
-    double blocks[LATE_BLOCKS] = {0}, sum = 0, squares = 0;
+    double more[LATE_BLOCKS] = {0}, sum;
     int64_t window = network->end - network->begin;
     int count = window / NETWORK_ROW_NS < LATE_BLOCKS ? (int)(window / NETWORK_ROW_NS) : LATE_BLOCKS;
     if (count < NETWORK_BLOCKS_MIN)
@@ -135,16 +135,12 @@ static double network_errors(const struct network *network, const struct network
             continue;
         for (int b = 0; b < count; b++) {
             int64_t from = network->begin + (int64_t)((double)window / count * b), to = network->begin + (int64_t)((double)window / count * (b + 1));
-            blocks[b] += one->underway * (double)parts_overlap(one->begin, one->end, from, to);
+            more[b] += one->underway * (double)parts_overlap(one->begin, one->end, from, to);
         }
     }
-    for (int b = 0; b < count; b++) {
-        double more = blocks[b] - expected / count;
-        sum += more;
-        squares += more * more;
-    }
-    double mean = sum / count, variance = squares / count - mean * mean, error = sqrt(fmax(variance, 0) / (count - 1));
-    return mean <= 0 ? 0 : error > 0 ? mean / error : INFINITY;
+    for (int b = 0; b < count; b++)
+        more[b] -= expected / count;
+    return late_errors(more, count, &sum);
 }
 
 static double network_waited(const struct network *network, size_t index)

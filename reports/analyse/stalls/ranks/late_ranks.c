@@ -277,15 +277,15 @@ static void late_add_waited(struct late_rank *one, int64_t ns)
     one->ranks_ns += ns < TRACE_SUM_END - one->ranks_ns ? ns : TRACE_SUM_END - one->ranks_ns;
 }
 
-double late_errors(const double more[LATE_BLOCKS], double *ret_sum)
+double late_errors(const double *more, int blocks, double *ret_sum)
 {
     double sum = 0, squares = 0;
-    for (int b = 0; b < LATE_BLOCKS; b++) {
+    for (int b = 0; b < blocks; b++) {
         sum += more[b];
         squares += more[b] * more[b];
     }
-    double mean = sum / LATE_BLOCKS, variance = squares / LATE_BLOCKS - mean * mean;
-    double error = sqrt((variance > 0 ? variance : 0) / (LATE_BLOCKS - 1));
+    double mean = sum / blocks, variance = squares / blocks - mean * mean;
+    double error = sqrt((variance > 0 ? variance : 0) / (blocks - 1));
     *ret_sum = sum;
     return sum <= 0 ? 0 : error > 0 ? mean / error : INFINITY;
 }
@@ -311,7 +311,7 @@ static double late_test(const struct late_search *search, size_t index, bool own
 {
     double more[LATE_BLOCKS];
     late_more(search, index, own, more);
-    return late_errors(more, ret_excess);
+    return late_errors(more, LATE_BLOCKS, ret_excess);
 }
 
 // The same by_work: how long each of the others communicated while they waited for it, and had nothing else to do.

@@ -98,7 +98,7 @@ struct late_ranks {
 // What a late rank must exceed: standard errors, and a share of the time looked at (late_ranks.c says why).
 extern const double late_rank_errors, late_rank_share;
 // Of a rank by how much more it is waited for than the others, block by block: how many standard errors the mean of that is, 0 where it is none.
-double late_errors(const double more[LATE_BLOCKS], double *ret_sum);
+double late_errors(const double *more, int blocks, double *ret_sum);
 
 // In [begin, end). Work's parts are final and sorted.
 void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end,
