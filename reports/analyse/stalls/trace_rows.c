@@ -223,44 +223,26 @@ static sqlite3 *trace_connect(struct store *store)
     return db;
 }
 
-// Of a look: what came since the one before.
-static int trace_load_cached(struct trace *trace, struct store *store, const struct trace_ids *threads, struct error *err)
+int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads, struct error *err)
 {
-    struct stalls_cache *cache = trace->cache;
-    cache_begin(cache, store, trace);
-    struct trace_table gaps = {.trace = &cache->rows, .cache = cache, .store = store, .row_before = cache->gap_row};
-    struct trace_table samples = {
-        .trace = &cache->rows, .cache = cache, .store = store, .samples = true, .row_before = cache->sample_row};
+    struct stalls_cache *cache = trace->cache; // of a look: what came since the one before is read, into it
+    vector_push(trace->texts, trace->text_count, "");
+    if (cache)
+        cache_begin(cache, store, trace);
+    struct trace_table gaps = {.trace = cache ? &cache->rows : trace,
+                               .threads = cache ? NULL : threads,
+                               .cache = cache,
+                               .store = store,
+                               .row_before = cache ? cache->gap_row : 0};
+    struct trace_table samples = gaps;
+    samples.samples = true;
+    samples.row_before = cache ? cache->sample_row : 0;
     if (!gaps.row_before)
         gaps.row_before = trace_row_before(store, "gap", "in_ns", trace->from_ns);
     if (!samples.row_before)
         samples.row_before = trace_row_before(store, "sample", "at_ns", trace->from_ns);
-    trace_table_read(&gaps);
-    trace_table_read(&samples);
-    const struct trace_table *failed = gaps.rc ? &gaps : &samples;
-    if (failed->rc) {
-        cache_clear(cache);
-        return error_set(err, failed->rc, "%s", failed->err.text);
-    }
-    cache_place(cache, threads, trace);
-    return 0;
-}
-
-int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads,
-                   struct error *err)
-{
-    vector_push(trace->texts, trace->text_count, "");
-    if (trace->cache)
-        return trace_load_cached(trace, store, threads, err);
-    struct trace_table gaps = {
-        .trace = trace, .threads = threads, .store = store, .db = trace->from_ns == INT64_MIN ? trace_connect(store) : NULL};
-    struct trace_table samples = {.trace = trace,
-                                  .threads = threads,
-                                  .store = store,
-                                  .db = gaps.db ? trace_connect(store) : NULL,
-                                  .samples = true};
-    gaps.row_before = trace_row_before(store, "gap", "in_ns", trace->from_ns);
-    samples.row_before = trace_row_before(store, "sample", "at_ns", trace->from_ns);
+    gaps.db = !cache && trace->from_ns == INT64_MIN ? trace_connect(store) : NULL;
+    samples.db = gaps.db ? trace_connect(store) : NULL;
     pthread_t thread;
     bool apart = samples.db && !pthread_create(&thread, NULL, trace_table_read, &samples);
     trace_table_read(&gaps);
@@ -271,5 +253,9 @@ int trace_load_big(struct trace *trace, struct store *store, const struct trace_
     sqlite3_close(gaps.db);
     sqlite3_close(samples.db);
     const struct trace_table *failed = gaps.rc ? &gaps : &samples;
+    if (cache && failed->rc)
+        cache_clear(cache);
+    else if (cache)
+        cache_place(cache, threads, trace);
     return failed->rc ? error_set(err, failed->rc, "%s", failed->err.text) : 0;
 }
