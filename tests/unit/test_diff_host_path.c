@@ -94,7 +94,7 @@ static struct trace_gap *world_gap(struct world *world, uint32_t thread, int64_t
     *row = (struct trace_gap){.out = out_us * US, .waking = in_us * US, .in = in_us * US, .thread = thread, .state = 1,
                               .kernel = stacks[0], .user = stacks[1], .python = stacks[2], .waker = waker,
                               .next = TRACE_NONE, .before = TRACE_NONE, .owner = TRACE_NONE, .syscall = -1,
-                              .cpu_out = -1, .cpu_in = -1, .next_prio = -1, .before_prio = -1};
+                              .cpu_in = -1, .next_prio = -1, .before_prio = -1};
     if (waker == TRACE_NONE)
         row->flags = UG_GAP_WAKER_IRQ;
     return row;

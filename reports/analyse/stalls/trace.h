@@ -86,8 +86,7 @@ struct trace_gap {
     uint32_t waker, next, before, owner;        // threads
     uint32_t target;                            // of the system call, in texts; 0: none
     int32_t syscall;                            // -1: none
-    int16_t cpu_out, cpu_in;                    // -1: not known
-    int16_t next_prio, before_prio;             // -1: not known
+    int16_t cpu_in, next_prio, before_prio;     // -1: not known
     uint8_t lock_kind;
 };
 
@@ -101,7 +100,7 @@ struct trace_sample {
 struct trace_lock {
     int64_t begin, end, address;
     uint32_t thread, owner, kernel, owner_stack;
-    uint32_t lock_flags, owner_flags; // owner_flags: UG_GAP_OWNER_* as in a gap
+    uint32_t owner_flags; // UG_GAP_OWNER_* as in a gap
     uint8_t kind;
 };
 

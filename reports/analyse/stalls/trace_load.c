@@ -181,9 +181,7 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
         row->end = sqlite3_column_int64(stmt, 2);
         row->address = sqlite3_column_int64(stmt, 3);
         row->kind = (uint8_t)sqlite3_column_int(stmt, 4);
-        uint64_t flags = (uint64_t)sqlite3_column_int64(stmt, 5);
-        row->lock_flags = (uint32_t)flags;
-        row->owner_flags = (uint32_t)(flags >> 32) << 12;
+        row->owner_flags = (uint32_t)((uint64_t)sqlite3_column_int64(stmt, 5) >> 32) << 12;
         row->owner = trace_thread_at(threads, stmt, 6);
         row->kernel = trace_stack_at(stmt, 7);
         row->owner_stack = trace_stack_at(stmt, 8);

@@ -55,7 +55,7 @@ static uint32_t trace_intern(struct trace *trace, const char *text)
 }
 
 static const char trace_gap_sql[] =
-    "SELECT thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, cpu_in, kernel_stack, "
+    "SELECT thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_in, kernel_stack, "
     "user_stack, python_stack, "
     "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, "
     "lock_kind, lock_address, "
@@ -71,23 +71,22 @@ static void trace_read_gap(struct trace *trace, const struct trace_ids *threads,
     row->in = sqlite3_column_int64(stmt, 3);
     row->state = (uint32_t)sqlite3_column_int64(stmt, 4);
     row->flags = (uint32_t)sqlite3_column_int64(stmt, 5);
-    row->cpu_out = (int16_t)trace_int(stmt, 6, -1);
-    row->cpu_in = (int16_t)trace_int(stmt, 7, -1);
-    row->kernel = trace_stack_at(stmt, 8);
-    row->user = trace_stack_at(stmt, 9);
-    row->python = trace_stack_at(stmt, 10);
-    row->waker = trace_row_thread(threads, stmt, 11);
-    row->waker_stack = trace_stack_at(stmt, 12);
-    row->next = trace_row_thread(threads, stmt, 13);
-    row->next_prio = (int16_t)trace_int(stmt, 14, -1);
-    row->before = trace_row_thread(threads, stmt, 15);
-    row->before_prio = (int16_t)trace_int(stmt, 16, -1);
-    row->owner = trace_row_thread(threads, stmt, 17);
-    row->lock_kind = (uint8_t)sqlite3_column_int(stmt, 18);
-    row->lock_address = sqlite3_column_int64(stmt, 19);
-    row->syscall = (int32_t)trace_int(stmt, 20, -1);
-    row->arg0 = sqlite3_column_int64(stmt, 21);
-    row->target = trace_intern(trace, (const char *)sqlite3_column_text(stmt, 22));
+    row->cpu_in = (int16_t)trace_int(stmt, 6, -1);
+    row->kernel = trace_stack_at(stmt, 7);
+    row->user = trace_stack_at(stmt, 8);
+    row->python = trace_stack_at(stmt, 9);
+    row->waker = trace_row_thread(threads, stmt, 10);
+    row->waker_stack = trace_stack_at(stmt, 11);
+    row->next = trace_row_thread(threads, stmt, 12);
+    row->next_prio = (int16_t)trace_int(stmt, 13, -1);
+    row->before = trace_row_thread(threads, stmt, 14);
+    row->before_prio = (int16_t)trace_int(stmt, 15, -1);
+    row->owner = trace_row_thread(threads, stmt, 16);
+    row->lock_kind = (uint8_t)sqlite3_column_int(stmt, 17);
+    row->lock_address = sqlite3_column_int64(stmt, 18);
+    row->syscall = (int32_t)trace_int(stmt, 19, -1);
+    row->arg0 = sqlite3_column_int64(stmt, 20);
+    row->target = trace_intern(trace, (const char *)sqlite3_column_text(stmt, 21));
 }
 
 static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
@@ -152,7 +151,7 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
                 vector_push(trace->gaps, trace->gap_count, one);
             holds = range_ns(one.out) && range_ns(one.waking) && range_ns(one.in);
             if (table->cache)
-                cache_note_gap(table->cache, sqlite3_column_int64(stmt, 23), &one);
+                cache_note_gap(table->cache, sqlite3_column_int64(stmt, 22), &one);
         }
         if (!holds) {
             table->rc = store_damaged(table->store, &table->err, "the time of a gap or of a sample is out of range");
