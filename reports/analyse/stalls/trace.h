@@ -76,6 +76,7 @@ struct trace_frame {
 struct trace_stack {
     uint32_t first, count; // in stack_frames, leaf first
     struct marks marks;
+    char kind; // as of its frames
 };
 
 struct trace_gap {

@@ -24,7 +24,6 @@ struct stacks {
     struct trace *trace;
     struct stacks_used used, used_frames;
     uint32_t *index, *frame_index; // by id; of frames plus 1; 0: not there
-    char *kinds;                   // of stacks
 };
 
 static void used_add(struct stacks_used *used, uint32_t id)
@@ -145,10 +144,9 @@ static struct trace_stack *stack_begin(struct stacks *stacks, uint32_t id, char 
 {
     struct trace *trace = stacks->trace;
     stacks->index[id] = (uint32_t)trace->stack_count;
-    stacks->kinds = vector_room(stacks->kinds, trace->stack_count, 1);
-    stacks->kinds[trace->stack_count] = kind;
     struct trace_stack *row = vector_add(trace->stacks, trace->stack_count);
     row->first = (uint32_t)trace->stack_frame_count;
+    row->kind = kind;
     return row;
 }
 
@@ -247,16 +245,15 @@ static void stack_place_frames(struct stacks *stacks, struct trace_stack *row, s
     row->count = (uint32_t)*kept - row->first;
 }
 
-static struct marks stack_marks(struct trace *trace, const struct trace_stack *row, char kind,
-                                struct marks *of_frames)
+static struct marks stack_marks(struct trace *trace, const struct trace_stack *row, struct marks *of_frames)
 {
     struct marks marks = {{0, 0}};
     for (uint32_t i = 0; i < row->count; i++) {
         uint32_t index = trace->stack_frames[row->first + i];
         struct trace_frame *frame = &trace->frames[index];
-        if (frame->kind != kind) { // interned by place: a frame has one kind in all its stacks
-            frame->kind = kind;
-            of_frames[index] = marks_of_function(kind, frame->name, frame->module);
+        if (frame->kind != row->kind) { // interned by place: a frame has one kind in all its stacks
+            frame->kind = row->kind;
+            of_frames[index] = marks_of_function(row->kind, frame->name, frame->module);
         }
         marks = marks_join(marks, of_frames[index]);
     }
@@ -271,8 +268,7 @@ static void stacks_finish(struct stacks *stacks)
     frames_share_marks(stacks, of_frames, true);
     for (size_t i = 1; i < trace->stack_count; i++) {
         stack_place_frames(stacks, &trace->stacks[i], &kept);
-        trace->stacks[i].marks =
-            stack_marks(trace, &trace->stacks[i], stacks->kinds[i], of_frames);
+        trace->stacks[i].marks = stack_marks(trace, &trace->stacks[i], of_frames);
     }
     trace->stack_frame_count = kept;
     frames_share_marks(stacks, of_frames, false);
@@ -283,9 +279,7 @@ static void stacks_finish(struct stacks *stacks)
 int trace_load_stacks(struct trace *trace, struct store *store, struct error *err)
 {
     struct stacks stacks = {.trace = trace};
-    stacks.kinds = vector_room(stacks.kinds, 0, 1); // [0]: the empty stack
-    stacks.kinds[0] = 0;
-    vector_push(trace->stacks, trace->stack_count, (struct trace_stack){0});
+    vector_push(trace->stacks, trace->stack_count, (struct trace_stack){0}); // the empty one
     stacks_visit(&stacks, stack_use);
     stacks.index = xcalloc((size_t)stacks.used.max + 1, sizeof *stacks.index);
     if (trace->cache)
@@ -307,7 +301,6 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct error *er
         cache_names_trim(&trace->cache->names);
     free(stacks.used.bits);
     free(stacks.used_frames.bits);
-    free(stacks.kinds);
     free(stacks.index);
     free(stacks.frame_index);
     return rc;

@@ -7,7 +7,6 @@
 // those between the others do, and whose worst connection has something under way for longer than any of theirs.
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/map.h"
 #include "common/containers/vector.h"
@@ -56,10 +55,7 @@ static void network_find_edges(struct network *network)
 {
     const struct trace *trace = network->ranks->trace;
     double window = (double)(network->end - network->begin);
-    network->row_of = xcalloc(trace->process_count + 1, sizeof *network->row_of);
-    memset(network->row_of, 0xff, (trace->process_count + 1) * sizeof *network->row_of);
-    for (size_t i = 0; i < network->ranks->row_count; i++)
-        network->row_of[network->ranks->rows[i].process] = (uint32_t)i;
+    network->row_of = ranks_row_of(network->ranks);
     for (size_t i = 0; i < trace->connection_count; i++) {
         const struct trace_connection *one = &trace->connections[i];
         struct network_edge *edge = network_edge_of(network, one);

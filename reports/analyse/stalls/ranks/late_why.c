@@ -122,14 +122,20 @@ static void why_add_thread(struct why *why, uint32_t index, double late)
     }
 }
 
-static bool why_has(const struct why *why, uint32_t stack, uint32_t function)
+// Where in the stack the function is, from the leaf; TRACE_NONE: it is not.
+static uint32_t why_depth(const struct why *why, uint32_t stack, uint32_t function)
 {
     const struct trace *trace = why->ranks->trace;
     const struct trace_stack *row = &trace->stacks[stack];
     for (uint32_t i = 0; i < row->count; i++)
         if (why->function_of[trace->stack_frames[row->first + i]] == function)
-            return true;
-    return false;
+            return i;
+    return TRACE_NONE;
+}
+
+static bool why_has(const struct why *why, uint32_t python, uint32_t user, uint32_t function)
+{
+    return why_depth(why, python, function) != TRACE_NONE || why_depth(why, user, function) != TRACE_NONE;
 }
 
 // A stack in which the late rank was seen in the function.
@@ -141,7 +147,7 @@ static void why_witness(const struct why *why, uint32_t function, struct late_ra
     for (uint32_t i = trace_sample_from(trace, index, why->begin);
          i < thread->sample_first + thread->sample_count && !straggler->waiting; i++) {
         const struct trace_sample *sample = &trace->samples[i];
-        if (!why_has(why, sample->python, function) && !why_has(why, sample->user, function))
+        if (!why_has(why, sample->python, sample->user, function))
             continue;
         straggler->python = sample->python;
         straggler->user = sample->user;
@@ -149,7 +155,7 @@ static void why_witness(const struct why *why, uint32_t function, struct late_ra
     }
     for (uint32_t i = trace_gap_from(trace, index, why->begin); i < thread->gap_first + thread->gap_count; i++) {
         const struct trace_gap *gap = &trace->gaps[i];
-        if (!gap->waking || (!why_has(why, gap->python, function) && !why_has(why, gap->user, function)))
+        if (!gap->waking || !why_has(why, gap->python, gap->user, function))
             continue;
         straggler->python = gap->python;
         straggler->user = gap->user;
@@ -206,17 +212,6 @@ static const char *why_written(struct arena *arena, const char *name)
     return last ? arena_print(arena, "%.*s", (int)(last - name), name) : name;
 }
 
-// What the function, if it has no name, is inside of in that stack; NULL: it has one, or that is not known.
-static const char *why_inside(const struct why *why, uint32_t function, uint32_t stack)
-{
-    const struct trace *trace = why->ranks->trace;
-    const struct trace_stack *row = &trace->stacks[stack];
-    for (uint32_t i = 0; i < row->count; i++)
-        if (why->function_of[trace->stack_frames[row->first + i]] == function)
-            return trace_inside(trace, stack, i);
-    return NULL;
-}
-
 static void why_name(const struct why *why, struct late_rank *straggler)
 {
     const struct trace *trace = why->ranks->trace;
@@ -236,7 +231,7 @@ static void why_name(const struct why *why, struct late_rank *straggler)
     if (straggler->cause == CAUSE_COUNT)
         straggler->deed_ns = (int64_t)((sum->late - sum->others) * why->all / (frame->kind == 'p' ? why->python : why->user));
     why_witness(why, best, straggler);
-    const char *inside = why_inside(why, best, straggler->user);
+    const char *inside = trace_inside(trace, straggler->user, why_depth(why, straggler->user, best));
     if (inside)
         straggler->function = arena_print(trace->arena, "%s (inside %s)", name, inside);
 }
@@ -262,12 +257,10 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
 {
     const struct trace *trace = why->ranks->trace;
     struct trace_kernel *list = xcalloc(trace->kernel_count + 1, sizeof *list);
-    bool *is_rank = xcalloc(trace->process_count + 1, sizeof *is_rank);
+    uint32_t *row_of = ranks_row_of(why->ranks);
     const char *best = NULL;
     double most = 0, all = 0, usual = 0, others = (double)(why->ranks->row_count - 1);
     uint32_t late = why->ranks->rows[straggler->row].process;
-    for (size_t i = 0; i < why->ranks->row_count; i++)
-        is_rank[why->ranks->rows[i].process] = true;
     if (trace->kernel_count)
         memcpy(list, trace->kernels, trace->kernel_count * sizeof *list);
     qsort(list, trace->kernel_count, sizeof *list, why_by_kernel);
@@ -275,7 +268,7 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
         const char *name = list[i].name;
         double more = 0;
         for (; i < trace->kernel_count && !strcmp(list[i].name, name); i++) {
-            if (!is_rank[list[i].process])
+            if (row_of[list[i].process] == TRACE_NONE)
                 continue;
             more += list[i].process == late ? (double)list[i].ns : -(double)list[i].ns / others;
             usual += list[i].process == late ? 0 : (double)list[i].ns / others;
@@ -296,7 +289,7 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
         straggler->deed_ns = (int64_t)(most >= least && most >= 0.6 * all ? most : all);
     }
     free(list);
-    free(is_rank);
+    free(row_of);
 }
 
 // ---- messages ----

@@ -179,6 +179,15 @@ static void ranks_rows(struct ranks *ranks)
         qsort(ranks->rows, ranks->row_count, sizeof *ranks->rows, ranks_by_rank);
 }
 
+uint32_t *ranks_row_of(const struct ranks *ranks)
+{
+    uint32_t *row_of = xcalloc(ranks->trace->process_count + 1, sizeof *row_of);
+    memset(row_of, 0xff, (ranks->trace->process_count + 1) * sizeof *row_of);
+    for (size_t i = 0; i < ranks->row_count; i++)
+        row_of[ranks->rows[i].process] = (uint32_t)i;
+    return row_of;
+}
+
 // ---- waits on the host ----
 
 static int ranks_by_begin(const void *left, const void *right)

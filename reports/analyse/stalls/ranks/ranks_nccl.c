@@ -6,7 +6,6 @@
 #include "reports/analyse/stalls/ranks/ranks_find.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
@@ -478,10 +477,7 @@ void ranks_of_nccl(struct ranks *ranks)
     const struct trace *trace = ranks->trace;
     struct nccl_find find = {.ranks = ranks, .rows = xcalloc(ranks->row_count + 1, sizeof *find.rows),
                              .last_on = xcalloc(trace->node_count + 1, sizeof *find.last_on)};
-    uint32_t *row_of = xcalloc(trace->process_count + 1, sizeof *row_of);
-    memset(row_of, 0xff, (trace->process_count + 1) * sizeof *row_of);
-    for (size_t i = 0; i < ranks->row_count; i++)
-        row_of[ranks->rows[i].process] = (uint32_t)i;
+    uint32_t *row_of = ranks_row_of(ranks);
     nccl_collect_messages(&find, row_of);
     ranks->messages = nccl_is_pipeline(&find) && nccl_sends_much(&find, row_of);
     nccl_collect(&find, row_of);

@@ -3,7 +3,6 @@
 // kernel that communicates holds its rank up from when the GPU has nothing else to do. Where ranks send to each other they are stages of a
 // pipeline: the first one sends before it receives, any other one comes behind the one that it receives from first.
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
@@ -67,12 +66,9 @@ static void nccl_number(struct nccl_one *list, size_t count)
 static struct nccl_one *nccl_collect(const struct ranks *ranks, size_t *ret_count)
 {
     const struct trace *trace = ranks->trace;
-    uint32_t *row_of = xcalloc(trace->process_count + 1, sizeof *row_of);
+    uint32_t *row_of = ranks_row_of(ranks);
     struct nccl_one *list = xcalloc(trace->nccl_count + trace->send_count + 1, sizeof *list);
     size_t count = 0;
-    memset(row_of, 0xff, (trace->process_count + 1) * sizeof *row_of);
-    for (size_t i = 0; i < ranks->row_count; i++)
-        row_of[ranks->rows[i].process] = (uint32_t)i;
     for (size_t i = 0; i < trace->send_count; i++) {
         const struct trace_send *one = &trace->sends[i];
         if (row_of[one->process] != TRACE_NONE && one->from != one->to)
