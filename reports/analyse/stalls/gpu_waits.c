@@ -103,10 +103,9 @@ static int64_t gpu_next(const struct gpu_waits *waits, uint32_t i, int64_t known
 }
 
 // behind: what lies behind the wait counts, too.
-static void gpu_part(struct gpu_waits *waits, const struct trace_gpu *gpu, uint32_t i, bool behind)
+static void gpu_part(struct gpu_waits *waits, const struct trace_busy *gpu, uint32_t i, bool behind)
 {
     const struct part *part = &waits->work->parts[i];
-    const struct trace_busy busy = {.spans = gpu->spans, .count = gpu->count};
     int64_t known = gpu->spans[0].begin, known_end = gpu->spans[gpu->count - 1].end;
     int64_t begin = part->begin > known ? part->begin : known, end = part->end < known_end ? part->end : known_end;
     enum part_split split = (enum part_split)part->split;
@@ -118,8 +117,8 @@ static void gpu_part(struct gpu_waits *waits, const struct trace_gpu *gpu, uint3
     if (begin >= end)
         return;
     int64_t from = begin, lead = end - begin;
-    size_t at = trace_idle_from(&busy, from);
-    while (trace_idle(&busy, &at, &from, end, &piece)) {
+    size_t at = trace_idle_from(gpu, from);
+    while (trace_idle(gpu, &at, &from, end, &piece)) {
         gpu_put(waits, part, piece.begin, piece.end, split, NOTE_GPU_KNOWN);
         lead -= piece.end - piece.begin;
     }
@@ -127,8 +126,8 @@ static void gpu_part(struct gpu_waits *waits, const struct trace_gpu *gpu, uint3
         return;
     int64_t reach = gpu_next(waits, i, known_end);
     from = end;
-    at = trace_idle_from(&busy, from);
-    while (lead > 0 && trace_idle(&busy, &at, &from, reach, &piece)) {
+    at = trace_idle_from(gpu, from);
+    while (lead > 0 && trace_idle(gpu, &at, &from, reach, &piece)) {
         int64_t lost = piece.end - piece.begin < lead ? piece.end - piece.begin : lead;
         gpu_put_behind(waits, part, piece.begin, piece.begin + lost);
         lead -= lost;
@@ -144,7 +143,7 @@ void gpu_waits_take(struct work *work, const bool *late, bool live)
     for (uint32_t i = 0; i < work->part_count; i++) {
         const struct part *part = &work->parts[i];
         const struct trace_thread *thread = &trace->threads[part->thread];
-        const struct trace_gpu *gpu = &trace->gpus[thread->process];
+        const struct trace_busy *gpu = &trace->gpus[thread->process];
         bool waits_for = gpu_waits_is(part->cause);
         if (waits_for && gpu->count)
             gpu_part(&waits, gpu, i, thread->paces && !late[thread->process]);

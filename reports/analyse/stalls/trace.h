@@ -164,11 +164,6 @@ struct trace_device { // a GPU of a process
     int64_t streams;        // that it used there; 0: none was seen
 };
 
-struct trace_gpu { // of a process: when one of its GPUs had anything to do, communication as well
-    struct trace_window *spans; // by begin, without overlaps; but for what lies between two operations of a queue
-    size_t count;               // 0: it was not recorded, or much of it was lost
-};
-
 struct stalls_cache;
 
 struct trace {
@@ -206,7 +201,9 @@ struct trace {
     struct trace_connection *connections; // of a store from before version 11, or where the kernel did not tell: none
     struct trace_busy *busy; // of each process
     struct trace_kernel *kernels; // where ranks communicate by NCCL: all but collectives
-    struct trace_gpu *gpus;  // of each process; NULL: not loaded
+    // Of each process spans in which one of its GPUs had anything to do, communication as well, but for what lies between two operations of a
+    // queue; without overlaps. None: it was not recorded, or much of it was lost. NULL: not loaded.
+    struct trace_busy *gpus;
     struct trace_device *devices; // each process's side by side, the one with most streams first
     bool gpus_lost;          // records of what they did
     bool from_start;         // the target was started to be recorded

@@ -95,7 +95,7 @@ static void busy_put_block(struct busy_host *host, int64_t begin, int64_t end, i
 }
 
 // Those of streams beside each other, and long ones that were written when they had ended, are out of order.
-static void busy_add_gpu(struct trace_gpu *gpu, int64_t begin, int64_t end)
+static void busy_add_gpu(struct trace_busy *gpu, int64_t begin, int64_t end)
 {
     struct trace_window *last = gpu->count ? &gpu->spans[gpu->count - 1] : NULL;
     if (last && begin >= last->begin && begin - BUSY_BETWEEN_NS <= last->end)
@@ -439,7 +439,7 @@ static void busy_finish_gpus(const struct busy_find *find)
     struct trace *trace = find->trace;
     bool kernels = trace->send_count || trace_nccl_kernels(trace); // else comms are calls
     for (size_t i = 0; i < trace->process_count; i++) {
-        struct trace_gpu *gpu = &trace->gpus[i];
+        struct trace_busy *gpu = &trace->gpus[i];
         const struct busy_host *host = &find->hosts[i];
         for (size_t k = 0; k < host->comm_count && kernels && gpu->count; k++)
             vector_push(gpu->spans, gpu->count, host->comms[k]);
