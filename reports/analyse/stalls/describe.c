@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group in words: the stacks of its best witness, the culprit's function, what was waited for,
 // the chain, why the confidence is below 1, and the advice. All strings lie in the trace's arena.
-#include <stdio.h>
 #include <string.h>
 
 #include "common/strings.h"

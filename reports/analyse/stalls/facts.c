@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernel counted or noted besides gaps and samples: reclaim and compaction in the target's
 // own context, softirqs, OOM kills, steal time, the quota's counter, dead cgroups.
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/containers/search.h"

@@ -5,8 +5,6 @@
 // gap is such a slice the recorder says, where it could read the interpreter: it compared the futex
 // with the interpreter's own data. Elsewhere take_gil in the stack says so, or the length of the
 // slices lets it be guessed.
-#include <stdlib.h>
-
 #include "reports/analyse/stalls/parts.h"
 
 enum {

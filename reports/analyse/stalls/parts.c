@@ -3,7 +3,6 @@
 #include "reports/analyse/stalls/parts.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/search.h"
 #include "common/containers/vector.h"

@@ -4,7 +4,6 @@
 // missed) are folded, and a period is only told when the distances agree.
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/vector.h"
 #include "common/strings.h"

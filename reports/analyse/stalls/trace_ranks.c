@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a recording knows of the ranks of a job: who is which rank, what NCCL told, and what went over the connections between processes.
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/vector.h"
 #include "common/strings.h"

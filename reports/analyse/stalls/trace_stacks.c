@@ -3,7 +3,6 @@
 // launches has the stacks of all of them, and each launch is read by itself: of 190,000 stacks one
 // needs 40,000. So rows are read with ids first, and stacks and frames are read by these.
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/vector.h"
 #include "common/strings.h"

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A straggler in words: who, how late, what it did meanwhile, and whom that leads to. All strings lie in the trace's arena.
 #include <ctype.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
 #include "reports/analyse/stalls/ranks/ranks.h"

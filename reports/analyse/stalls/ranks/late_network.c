@@ -10,7 +10,6 @@
 
 #include "common/containers/map.h"
 #include "common/containers/vector.h"
-#include "common/strings.h"
 #include "reports/analyse/stalls/ranks/ranks.h"
 
 enum {
