@@ -155,24 +155,17 @@ static enum cause classify_memory_or_disk(const struct trace_gap *gap, struct ma
     bool fault = marks_has(marks, MARK_FAULT);
     if (gap->flags & UG_GAP_MEMCG_HIGH || marks_has(marks, MARK_MEMCG_HIGH))
         return CAUSE_MEMORY_HIGH;
-    if (marks_has(marks, MARK_MIGRATION_WAIT))
-        return CAUSE_PAGE_MIGRATION;
-    if (marks_has(marks, MARK_NUMA))
-        return CAUSE_NUMA_BALANCING;
-    if (marks_has(marks, MARK_COMPACT))
-        return CAUSE_COMPACTION;
-    if (marks_has(marks, MARK_RECLAIM))
-        return marks_has(marks, MARK_MEMCG) ? CAUSE_MEMCG_RECLAIM : CAUSE_DIRECT_RECLAIM;
-    if (marks_has(marks, MARK_FUSE) || marks_has(marks, MARK_RPC))
-        return CAUSE_FUSE_HANG;
-    if (marks_has(marks, MARK_SWAP))
-        return CAUSE_SWAP_IN;
-    if (marks_has(marks, MARK_DIRTY))
-        return CAUSE_DIRTY_THROTTLE;
-    if (marks_has(marks, MARK_JOURNAL) || marks_has(marks, MARK_FSYNC))
-        return CAUSE_FSYNC_JOURNAL;
-    if (marks_has(marks, MARK_MEMCG))
-        return CAUSE_MEMCG_RECLAIM;
+    static const struct parts_deed deeds[] = {
+        {MARK_MIGRATION_WAIT, CAUSE_PAGE_MIGRATION}, {MARK_NUMA, CAUSE_NUMA_BALANCING},
+        {MARK_COMPACT, CAUSE_COMPACTION},            {MARK_RECLAIM, CAUSE_DIRECT_RECLAIM},
+        {MARK_FUSE, CAUSE_FUSE_HANG},                {MARK_RPC, CAUSE_FUSE_HANG},
+        {MARK_SWAP, CAUSE_SWAP_IN},                  {MARK_DIRTY, CAUSE_DIRTY_THROTTLE},
+        {MARK_JOURNAL, CAUSE_FSYNC_JOURNAL},         {MARK_FSYNC, CAUSE_FSYNC_JOURNAL},
+        {MARK_MEMCG, CAUSE_MEMCG_RECLAIM},
+    };
+    enum cause cause = parts_deed(marks, deeds, sizeof deeds / sizeof deeds[0]);
+    if (cause < CAUSE_COUNT)
+        return cause;
     bool waits_for_disk = marks_has(marks, MARK_FOLIO_WAIT) || marks_has(marks, MARK_BLOCK_WAIT) ||
                           gap->flags & UG_GAP_IOWAIT;
     bool hard = gap->state & STATE_UNINTERRUPTIBLE && !(gap->state & STATE_NOLOAD);

@@ -118,25 +118,26 @@ bool parts_blamable(const struct trace *trace, uint32_t thread)
     return !process->own && !trace->threads[thread].own && process->kind != TRACE_IDLE;
 }
 
-enum cause parts_activity(struct marks marks)
+enum cause parts_deed(struct marks marks, const struct parts_deed *rows, size_t count)
 {
-    static const struct {
-        enum mark mark;
-        enum cause cause;
-    } rows[] = {
-        // the first that fits: what is rarer and surer stands before
-        {MARK_SMAPS, CAUSE_SMAPS_READ},      {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED},
-        {MARK_FORK, CAUSE_FORK_LARGE},       {MARK_NUMA, CAUSE_NUMA_BALANCING},
-        {MARK_COMPACT, CAUSE_COMPACTION},    {MARK_POPULATE, CAUSE_PAGE_POPULATE},
-        {MARK_MADVISE, CAUSE_MADVISE_STORM}, {MARK_EXIT_MM, CAUSE_COUNT},
-        {MARK_MPROTECT, CAUSE_TLB_SHOOTDOWN}, {MARK_UNMAP, CAUSE_MUNMAP_LARGE},
-        {MARK_TLB, CAUSE_TLB_SHOOTDOWN},
-        // Reclaim itself goes through the cgroups and flushes their counters.
-        {MARK_RECLAIM, CAUSE_DIRECT_RECLAIM}, {MARK_RSTAT, CAUSE_RSTAT_LOCK},
-        {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (size_t i = 0; i < count; i++)
         if (marks_has(marks, rows[i].mark))
             return rows[i].mark == MARK_RECLAIM && marks_has(marks, MARK_MEMCG) ? CAUSE_MEMCG_RECLAIM : rows[i].cause;
     return CAUSE_COUNT;
+}
+
+enum cause parts_activity(struct marks marks)
+{
+    static const struct parts_deed rows[] = {
+        // the first that fits: what is rarer and surer stands before
+        {MARK_SMAPS, CAUSE_SMAPS_READ},       {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED},
+        {MARK_FORK, CAUSE_FORK_LARGE},        {MARK_NUMA, CAUSE_NUMA_BALANCING},
+        {MARK_COMPACT, CAUSE_COMPACTION},     {MARK_POPULATE, CAUSE_PAGE_POPULATE},
+        {MARK_MADVISE, CAUSE_MADVISE_STORM},  {MARK_EXIT_MM, CAUSE_COUNT},
+        {MARK_MPROTECT, CAUSE_TLB_SHOOTDOWN}, {MARK_UNMAP, CAUSE_MUNMAP_LARGE},
+        {MARK_TLB, CAUSE_TLB_SHOOTDOWN},      {MARK_RECLAIM, CAUSE_DIRECT_RECLAIM},
+        // behind reclaim, which goes through the cgroups and flushes their counters
+        {MARK_RSTAT, CAUSE_RSTAT_LOCK},       {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
+    };
+    return parts_deed(marks, rows, sizeof rows / sizeof rows[0]);
 }

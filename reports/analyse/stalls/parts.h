@@ -104,6 +104,12 @@ bool parts_blamable(const struct trace *trace,
                     uint32_t thread); // neither nobody, nor the idle task, nor upgate
 int64_t parts_overlap(int64_t a_begin, int64_t a_end, int64_t b_begin, int64_t b_end);
 
+// The cause of the first row whose mark is there; where that is reclaim, by whose limit. CAUSE_COUNT: none.
+struct parts_deed {
+    enum mark mark;
+    enum cause cause;
+};
+enum cause parts_deed(struct marks marks, const struct parts_deed *rows, size_t count);
 // What a task that holds others up was doing; CAUSE_COUNT: nothing known.
 enum cause parts_activity(struct marks marks);
 

@@ -202,11 +202,12 @@ static void nccl_lose(struct nccl_find *find, uint32_t row, size_t lost)
     one->count = 0;
 }
 
-// A side whose other one is not known.
-static void nccl_alone(struct nccl_find *find, const struct nccl_message *side)
+// A side whose other one is not known. 1: nor is how long it took; else 0.
+static size_t nccl_alone(struct nccl_find *find, const struct nccl_message *side)
 {
     if (side->begin)
         nccl_wait(find, side->row, side->begin, side->begin, side->end, TRACE_NONE);
+    return !side->begin;
 }
 
 // ---- collectives ----
@@ -348,14 +349,12 @@ static void nccl_channel(struct nccl_find *find, const struct nccl_message *rece
     for (size_t i = 0; i < count; i++) {
         int64_t at = (int64_t)i + offsets[i];
         if (at < (int64_t)next || at >= (int64_t)send_count) {
-            nccl_alone(find, &receives[i]);
-            receives_lost += !receives[i].begin;
+            receives_lost += nccl_alone(find, &receives[i]);
             sends_lost++;
             continue;
         }
         for (; next < (size_t)at; next++) {
-            nccl_alone(find, &sends[next]);
-            sends_lost += !sends[next].begin;
+            sends_lost += nccl_alone(find, &sends[next]);
             receives_lost++;
         }
         const struct nccl_message *send = &sends[next++];
@@ -363,14 +362,11 @@ static void nccl_channel(struct nccl_find *find, const struct nccl_message *rece
             nccl_pair(find, &receives[i], send);
             continue;
         }
-        nccl_alone(find, &receives[i]);
-        nccl_alone(find, send);
-        receives_lost += !receives[i].begin;
-        sends_lost += !send->begin;
+        receives_lost += nccl_alone(find, &receives[i]);
+        sends_lost += nccl_alone(find, send);
     }
     for (; next < send_count; next++) {
-        nccl_alone(find, &sends[next]);
-        sends_lost += !sends[next].begin;
+        sends_lost += nccl_alone(find, &sends[next]);
         receives_lost++;
     }
     nccl_lose(find, receives->row, receives_lost);
@@ -438,10 +434,8 @@ static void nccl_messages(struct nccl_find *find)
         }
         if (middle == first || end == middle)
             nccl_lose_side(find, members, member_count, &list[first], end - first);
-        for (size_t i = first; i < end; i++) {
-            nccl_alone(find, &list[i]);
-            nccl_lose(find, list[i].row, !list[i].begin);
-        }
+        for (size_t i = first; i < end; i++)
+            nccl_lose(find, list[i].row, nccl_alone(find, &list[i]));
     }
     free(members);
 }
