@@ -17,7 +17,7 @@
 #include "common/units.h"
 #include "contracts/exit_code.h"
 #include "reports/analyse/diff/diff.h"
-#include "reports/analyse/diff/recordings.h"
+#include "reports/analyse/diff/recordings/recordings.h"
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/diff/recordings_view.h"
 #include "tracer/store/store.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "tests/unit/runner.h"
 
 enum { LEAVES_MAX = 64, COUPLES = 60, UNTRACED = 10 };

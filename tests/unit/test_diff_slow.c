@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "tests/unit/runner.h"
 
 enum { MS = 1000000, PAIRS = 4, FIRST = 5, STEPS = 200 };

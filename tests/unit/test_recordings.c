@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two recordings compared: what is told apart, what is noise, what cannot be compared.
-#include "reports/analyse/diff/recordings.h"
+#include "reports/analyse/diff/recordings/recordings.h"
 
 #include <errno.h>
 #include <stdio.h>

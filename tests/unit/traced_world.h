@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/memory/memory.h"
 #include "tests/unit/runner.h"
 
 enum { MIB = 1 << 20, STEP_NS = 500 }; // STEP_NS: when the first step of each begins

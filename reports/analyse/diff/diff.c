@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// diff_analyse: for each workload the untraced difference (diff_measure.c), both sides' trees
-// (diff_side.c), their alignment, what is compared (diff_units.c) and the contributions
+// diff_analyse: for each workload the untraced difference (measure.c), both sides' trees
+// (diff_side.c), their alignment, what is compared (units.c) and the contributions
 // (contributions.c), and sentences about what weakens all that. Reads the store.
 #include "reports/analyse/diff/diff.h"
 
@@ -14,7 +14,8 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/fingerprint/fingerprint.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
+#include "reports/analyse/diff/memory/memory.h"
 
 static const double diff_traced_far = 0.1, diff_traced_apart = 0.03, diff_coverage_low = 0.9,
                     diff_unaccounted_high = 0.05, diff_blind = 0.9;

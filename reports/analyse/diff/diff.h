@@ -220,7 +220,7 @@ struct diff_workload {
     struct diff_memory memory, gpu_memory; // also of what is unexplained otherwise
     struct cost_tree *trees[2];   // NULL when unexplained
     struct alignment *alignment;
-    // What the timeline shows (diff_typical.c): launches of one traced pair, and in them
+    // What the timeline shows (typical.c): launches of one traced pair, and in them
     int64_t launches[2];     // 0: none
     int32_t couple;          // a couple of blocks; -1: the windows
     size_t typical_window[2]; // of each launch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two recordings compared, as people and machines read it: terminal table, Markdown, upgate.diff/1. Shows what
-// reports/analyse/diff/recordings.c found and judges nothing.
+// reports/analyse/diff/recordings/recordings.c found and judges nothing.
 #ifndef UPGATE_REPORTS_RECORDINGS_VIEW_H
 #define UPGATE_REPORTS_RECORDINGS_VIEW_H
 
@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "common/error.h"
-#include "reports/analyse/diff/recordings.h"
+#include "reports/analyse/diff/recordings/recordings.h"
 
 void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *stream); // all: what is not told too
 char *recordings_view_markdown(const struct recordings_diff *diff, const char *heading); // "### …" first; the caller frees

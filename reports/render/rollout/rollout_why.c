@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/recordings.h"
+#include "reports/analyse/diff/recordings/recordings.h"
 #include "reports/render/diff/recordings_view.h"
 #include "reports/render/rollout/rollout_words.h"
 

@@ -11,6 +11,7 @@
 #include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/names/names.h"
 
 enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };

@@ -4,7 +4,7 @@
 #ifndef UPGATE_DIFF_CONTRIBUTIONS_H
 #define UPGATE_DIFF_CONTRIBUTIONS_H
 
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/contribute/contribute.h"
 
 enum { CONTRIBUTIONS_LABEL_MAX = 56, CONTRIBUTIONS_HALF_MAX = 26 };
 

@@ -9,6 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
+#include "reports/analyse/diff/explain/explain.h"
 
 static const double native_unlike = 0.2; // of the place's native time: by how much more of it has no name on one side
 

@@ -11,6 +11,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
+#include "reports/analyse/diff/explain/explain.h"
 
 static const double places_share = 0.8, places_half = 0.5; // 0.8: as diff_where's
 // Of the step: at the borders of a place the nearest sample says where an instant belongs, which may be a

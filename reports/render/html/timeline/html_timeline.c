@@ -34,7 +34,7 @@ struct timeline {
     size_t threads_left_out;
 };
 
-// The stretch that is drawn: all windows of the couple, else the one that diff_typical.c chose.
+// The stretch that is drawn: all windows of the couple, else the one that typical.c chose.
 static bool timeline_window(const struct launch_trace *launch, const struct html_couple *of, int side,
                             int64_t *ret_begin, int64_t *ret_end)
 {

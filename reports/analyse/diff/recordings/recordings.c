@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares two recordings: each is cut into seconds, a row's cost a unit is its mean over them, and the difference is told by
 // Welch's interval over the seconds of both. Seconds hang together a little, so the level is shared among all rows.
-#include "reports/analyse/diff/recordings.h"
+#include "reports/analyse/diff/recordings/recordings.h"
 
 #include <errno.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 #include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/recordings_ranks.h"
+#include "reports/analyse/diff/recordings/recordings_ranks.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/stalls.h"

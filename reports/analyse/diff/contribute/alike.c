@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/contribute/contribute.h"
 
 enum { ALIKE_KERNELS_MIN = 5 };
 static const double alike_clock_min = 0.03; // below it a clock is not told from its kernels

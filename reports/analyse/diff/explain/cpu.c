@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What made the CPU time of a launch more or less: the ticks of all threads and processes of the target, whether a step waits for them
-// or not (a pool that spins between two loops, a worker that computes). diff_once.c explains them, scaled to the untraced launches.
+// or not (a pool that spins between two loops, a worker that computes). once.c explains them, scaled to the untraced launches.
 // Reads launches; one owner thread.
 #include <math.h>
 
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/path/host_path.h"
 
 // Told from 0, and by another factor than the step, by its estimate: a step that is measured badly hides nothing. The time that a step takes more is CPU

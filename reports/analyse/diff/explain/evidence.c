@@ -8,7 +8,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/stalls.h"
 
@@ -44,7 +44,7 @@ static const char *evidence_side(struct evidence *evidence, double ns, double co
                        count < 10 && count != floor(count) ? 2 : 0, count, count == 1 ? "" : "s");
 }
 
-// Of the times: waiting for launches, which an operation of one side has taken over (diff_launches.c).
+// Of the times: waiting for launches, which an operation of one side has taken over (launches.c).
 static void evidence_launches(struct evidence *evidence, double launch[2])
 {
     const struct diff_contribution *contribution = evidence->contribution;

@@ -2,7 +2,7 @@
 // The typical and the slowest rank of a recorded job, by the median of each one's steps. By how much the slowest takes longer is told by the steps that
 // both made, second by second: what a step had more to do than another one is in both. Ranks that wait for each other in each step take as long, and
 // are not told apart so: who of them comes late is the stall analysis's to say.
-#include "reports/analyse/diff/recordings_ranks.h"
+#include "reports/analyse/diff/recordings/recordings_ranks.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/path/gpu_path.h"
 
 enum { STRAGGLERS_MAX = 8 };

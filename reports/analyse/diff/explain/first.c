@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What made the first step longer or shorter. Every traced launch has one, so the trees are made of the first steps alone; diff_once.c
+// What made the first step longer or shorter. Every traced launch has one, so the trees are made of the first steps alone; once.c
 // explains them, scaled to the first step of the untraced launches. Reads launches; one owner thread.
 #include <math.h>
 #include <stdlib.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/path/gpu_path.h"
 #include "reports/analyse/diff/path/host_path.h"
 

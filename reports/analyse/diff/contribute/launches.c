@@ -14,7 +14,7 @@
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/contribute/contribute.h"
 #include "reports/analyse/names/names.h"
 
 static const double launches_more = 0.5; // of the executions that stand on one side only: those that are more

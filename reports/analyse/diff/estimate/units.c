@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is compared with what. The windows of both sides become units: couples of blocks that took
-// turns, or runs of windows where launches took none. diff_estimate.c estimates differences from
+// turns, or runs of windows where launches took none. estimate.c estimates differences from
 // them. Pure.
 #include <float.h>
 #include <math.h>

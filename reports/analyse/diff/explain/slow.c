@@ -13,7 +13,7 @@
 
 #include "common/strings.h"
 #include "contracts/metrics.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/slow_steps.h"
 

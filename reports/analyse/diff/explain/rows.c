@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/names/names.h"
 
 enum { ROWS_LABEL_MAX = 80 };

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/names/names.h"
 
 #define KIND(kind) (UINT32_C(1) << (kind))

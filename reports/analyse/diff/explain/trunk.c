@@ -5,7 +5,7 @@
 // function of one phase in the next. Pure; reads the tree of a side.
 #include <string.h>
 
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 
 enum { TRUNK_PHASES_MAX = 32, TRUNK_CHILDREN_MAX = 64, TRUNK_DEPTH_MAX = 32 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How large a difference is, and what its launches say about it. It is estimated from all units, as a
 // share of the traced time times the untraced step. How far it may be off by chance is what launches of
-// one side differ by among each other: no number of windows within a launch tells that. diff_prior.c
+// one side differ by among each other: no number of windows within a launch tells that. prior.c
 // makes intervals of it. Pure.
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/contribute/contribute.h"
 #include "reports/analyse/names/names.h"
 
 enum { GROUPS_NAMES_MAX = 3, GROUPS_MEMORY_WORDS = 64 };

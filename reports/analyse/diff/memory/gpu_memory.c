@@ -15,7 +15,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "contracts/spool.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/names/names.h"
 
 enum {

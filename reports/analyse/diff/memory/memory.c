@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the memory is, of a workload whose peak_memory differs: what the traced launches held, by kind and file, side against
 // side. Libraries are the same by their names without versions. The same of its peak_gpu_memory, by what the framework's allocator
-// tells and who allocated (diff_gpu_memory.c). Reads the store.
+// tells and who allocated (gpu_memory.c). Reads the store.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "contracts/metrics.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/memory/memory.h"
 
 enum {
     MEMORY_LAUNCHES_MAX = 64, // the first ones; a launch has some 106 rows at most

@@ -3,7 +3,7 @@
 #ifndef UPGATE_DIFF_RECORDINGS_RANKS_H
 #define UPGATE_DIFF_RECORDINGS_RANKS_H
 
-#include "reports/analyse/diff/recordings.h"
+#include "reports/analyse/diff/recordings/recordings.h"
 
 struct recordings_window {
     struct store *store;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/names/names.h"
 
 // Late at most collectives, by 3 standard errors more than half: of two ranks that are as fast one

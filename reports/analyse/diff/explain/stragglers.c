@@ -10,7 +10,7 @@
 
 #include "common/containers/search.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/contribute/stragglers_inside.h"
+#include "reports/analyse/diff/explain/stragglers_inside.h"
 #include "reports/analyse/diff/path/gpu_path.h"
 #include "reports/analyse/names/names.h"
 

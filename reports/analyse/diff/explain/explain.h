@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stage that explains: where a contribution is, what it rests on, what could have done it; and what no contribution tells: ranks
+// that come last, the first step, CPU time, slow steps, collectives. Internal to this room and its unit tests.
+#ifndef UPGATE_DIFF_EXPLAIN_H
+#define UPGATE_DIFF_EXPLAIN_H
+
+#include "reports/analyse/diff/contribute/contribute.h"
+#include "reports/analyse/diff/path/host_path.h"
+#include "reports/analyse/diff/trace/launch_trace.h"
+
+void diff_collectives(struct diff_job *job); // collectives.c: collectives and NCCL's versions
+// stragglers.c: who came last in a launch; and when all are in, who is told from noise.
+void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
+                         struct host_path *host, struct cost_tree *tree);
+void diff_stragglers_judge(struct diff_job *job);
+struct diff_straggler *diff_straggler_of(const struct diff_workload *workload, int side, int32_t rank);
+// late.c: whether the difference is one rank that comes late: workload->late, and evidence.
+void diff_late(struct diff_job *job);
+void diff_typical(struct diff_job *job); // what a timeline shows
+// first.c: the first step. Wanted where its untraced difference is told from 0; then launches
+// are added to first.trees.
+bool diff_first_wanted(const struct diff_job *job);
+void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
+void diff_first(struct diff_job *job);
+// once.c: what each launch has once, from trees of a window of couple 0 a launch; of: of both sides, b - a within lo and hi; unit:
+// "first step".
+void diff_once(const struct diff_job *job, const char *unit, const struct diff_untraced_once *of, struct diff_once *ret);
+// Values of launches by side: has every launch of the side that has more (delta > 0: b) more than every one of the other; wide: by more
+// than launches of either side lie apart? One launch a side says nothing of that: false.
+bool diff_launches_apart(double *const values[2], size_t count, double delta, bool wide);
+int diff_launch_part_compare(const void *left, const void *right); // for qsort: largest first
+// cpu.c: the CPU time of a launch, where its untraced difference is told from 0 and from the step's; then ticks of all threads are
+// added to cpu.trees.
+bool diff_cpu_wanted(const struct diff_job *job);
+void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree);
+void diff_cpu(struct diff_job *job);
+// slow.c: what slow steps (or the slowest requests) have that typical ones have not: fills workload->slow, where a cell asks.
+int diff_slow(struct diff_job *job, struct error *err);
+void diff_rows_make(struct diff_job *job, const struct diff_group *groups);
+
+// The place that holds at least four fifths of the weights: "backward > layers.*.attn"; "" for the
+// whole step.
+const char *diff_where(struct diff_job *job, const struct diff_group *groups,
+                       const uint32_t *members, size_t count);
+// Path of a place, indexes as *; at most six links.
+const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node);
+// Its links, outermost first; how many.
+size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
+                        const char *names[DIFF_DEPTH_MAX]);
+
+// Of every node of a side's tree: is it a Python function around all phases? trunk.c
+const bool *diff_trunk(struct diff_job *job, int side);
+size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
+                         const uint32_t *members, size_t count);
+
+void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
+                   const struct diff_group *groups);
+// beside.c: what ran on the device beside the kernels of a contribution, with its sentences.
+void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
+                 const struct diff_group *groups);
+// NULL: nothing ran beside it, or as much as matters.
+const char *diff_beside_text(struct diff_job *job, const struct diff_contribution *contribution);
+const char *diff_beside_split(struct diff_job *job, struct diff_contribution *contribution,
+                              const struct diff_group *groups);
+void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
+                   const struct diff_group *groups);
+
+#endif
