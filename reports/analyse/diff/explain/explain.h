@@ -17,19 +17,17 @@ struct diff_straggler *diff_straggler_of(const struct diff_workload *workload, i
 // late.c: whether the difference is one rank that comes late: workload->late, and evidence.
 void diff_late(struct diff_job *job);
 void diff_typical(struct diff_job *job); // what a timeline shows
-// first.c: the first step. Wanted where its untraced difference is told from 0; then launches
+// once.c: the first step. Wanted where its untraced difference is told from 0; then launches
 // are added to first.trees.
 bool diff_first_wanted(const struct diff_job *job);
 void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
 void diff_first(struct diff_job *job);
-// once.c: what each launch has once, from trees of a window of couple 0 a launch; of: of both sides, b - a within lo and hi; unit:
-// "first step".
-void diff_once(const struct diff_job *job, const char *unit, const struct diff_untraced_once *of, struct diff_once *ret);
 // Values of launches by side: has every launch of the side that has more (delta > 0: b) more than every one of the other; wide: by more
 // than launches of either side lie apart? One launch a side says nothing of that: false.
 bool diff_launches_apart(double *const values[2], size_t count, double delta, bool wide);
-int diff_launch_part_compare(const void *left, const void *right); // for qsort: largest first
-// cpu.c: the CPU time of a launch, where its untraced difference is told from 0 and from the step's; then ticks of all threads are
+// Largest first, ten at the most: with ranks, and suspects where they have none yet. How many.
+size_t diff_launch_parts(struct diff_job *job, const struct diff_group *groups, struct diff_launch_part *parts, size_t count);
+// The CPU time of a launch, where its untraced difference is told from 0 and from the step's; then ticks of all threads are
 // added to cpu.trees.
 bool diff_cpu_wanted(const struct diff_job *job);
 void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree);

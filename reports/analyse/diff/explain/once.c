@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each traced launch has once: its first step, its CPU time. The steps' machinery is run over trees of one window a launch:
 // alignment, groups, scaled to the untraced launches. One value a launch gives no interval worth the name: what is told is what is
-// larger (or smaller) on the candidate in every launch, and its values stand beside it. Pure; one owner thread.
+// larger (or smaller) on the candidate in every launch, and its values stand beside it. Reads launches; one owner thread.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/explain/explain.h"
+#include "reports/analyse/diff/path/gpu_path.h"
 
 enum { ONCE_PARTS_MAX = 10, ONCE_PLACES_MAX = 16, ONCE_LAUNCHES_MAX = 16 };
 
@@ -52,11 +53,26 @@ bool diff_launches_apart(double *const values[2], size_t count, double delta, bo
     return count > 1 && between > (wide ? fmax(most[0] - least[0], most[1] - least[1]) : 0);
 }
 
-int diff_launch_part_compare(const void *left, const void *right)
+static int once_part_compare(const void *left, const void *right)
 {
     const struct diff_launch_part *a = left, *b = right;
     double x = fabs(a->contribution.delta_ns), y = fabs(b->contribution.delta_ns);
     return x > y ? -1 : x < y ? 1 : a->contribution.rank - b->contribution.rank;
+}
+
+size_t diff_launch_parts(struct diff_job *job, const struct diff_group *groups, struct diff_launch_part *parts, size_t count)
+{
+    qsort(parts, count, sizeof *parts, once_part_compare);
+    count = count < ONCE_PARTS_MAX ? count : ONCE_PARTS_MAX;
+    for (size_t i = 0; i < count; i++) {
+        struct diff_contribution *made = &parts[i].contribution;
+        made->rank = (int)i + 1;
+        made->named = true;
+        made->ci_lo_ns = made->ci_hi_ns = NAN;
+        if (!made->suspect_count)
+            diff_suspects(job, made, groups);
+    }
+    return count;
 }
 
 static void once_parts(struct diff_job *job, struct diff_once *ret)
@@ -77,19 +93,10 @@ static void once_parts(struct diff_job *job, struct diff_once *ret)
         if (diff_launches_apart(part.launch_ns, part.launch_count, part.contribution.delta_ns, true))
             parts[count++] = part;
     }
-    qsort(parts, count, sizeof *parts, diff_launch_part_compare);
-    ret->parts = parts;
-    ret->part_count = count < ONCE_PARTS_MAX ? count : ONCE_PARTS_MAX;
     struct diff_group *groups = xcalloc(workload->alignment->count + 1, sizeof *groups);
     diff_groups_make(job, groups);
-    for (size_t i = 0; i < ret->part_count; i++) {
-        struct diff_contribution *made = &parts[i].contribution;
-        made->rank = (int)i + 1;
-        made->named = true;
-        made->ci_lo_ns = made->ci_hi_ns = NAN;
-        if (!made->suspect_count)
-            diff_suspects(job, made, groups);
-    }
+    ret->parts = parts;
+    ret->part_count = diff_launch_parts(job, groups, parts, count);
     free(groups);
 }
 
@@ -189,7 +196,8 @@ static void once_trees(struct diff_job *job, struct cost_tree *const trees[2])
     }
 }
 
-void diff_once(const struct diff_job *job, const char *unit, const struct diff_untraced_once *of, struct diff_once *ret)
+// From trees of a window of couple 0 a launch; of: of both sides, b - a within lo and hi; unit: "first step".
+static void once_explain(const struct diff_job *job, const char *unit, const struct diff_untraced_once *of, struct diff_once *ret)
 {
     const struct diff_untraced untraced = {.unit = unit,
                                            .step = {of->of[0], of->of[1]},
@@ -220,4 +228,110 @@ void diff_once(const struct diff_job *job, const char *unit, const struct diff_u
         ret->why_not = ret->pairs == 1 ? "one traced launch a side does not tell which part of it differs"
                                        : "no part of it differs in all traced launches alike";
     diff_units_clear(&once.units);
+}
+
+// ---- the first step ----
+
+// Told from 0, and from the difference of all other steps: what those spend more is explained there.
+bool diff_first_wanted(const struct diff_job *job)
+{
+    const struct diff_untraced *of = &job->untraced;
+    double lo = isfinite(of->lo) ? of->lo : of->delta, hi = isfinite(of->hi) ? of->hi : of->delta;
+    return of->cold.lo * of->cold.hi > 0 && !(of->cold.lo <= hi && of->cold.hi >= lo);
+}
+
+// The first step of a rank, if it is the launch's first one and lies in what was recorded. Steps are
+// by rank: *step goes on from where the rank before was found.
+static bool first_window(const struct launch_trace *trace, uint32_t rank, size_t *step,
+                         struct launch_window *ret)
+{
+    while (*step < trace->step_count && trace->steps[*step].rank < rank)
+        (*step)++;
+    if (*step == trace->step_count || trace->steps[*step].rank != rank)
+        return false;
+    const struct launch_step *first = &trace->steps[*step];
+    if (first->idx != 0 || first->end <= first->begin)
+        return false;
+    bool recorded = false;
+    for (size_t i = 0; i < trace->cold_count; i++)
+        recorded |= trace->cold[i].rank == rank && trace->cold[i].first_step == 0;
+    for (size_t i = 0; i < trace->window_count; i++)
+        recorded |= trace->windows[i].rank == rank && trace->windows[i].first_step == 0;
+    *ret = (struct launch_window){first->begin, first->end, rank, 0, 1, 0};
+    return recorded;
+}
+
+void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree)
+{
+    if (!trace->has_steps)
+        return;
+    struct launch_trace first = *trace; // the same launch, of which only the first steps are looked at
+    first.windows = xcalloc(trace->rank_count + 1, sizeof *first.windows);
+    first.ranks = xcalloc(trace->rank_count + 1, sizeof *first.ranks);
+    first.window_count = 0;
+    size_t step = 0;
+    for (uint32_t rank = 0; rank < trace->rank_count; rank++) {
+        first.ranks[rank] = trace->ranks[rank];
+        first.ranks[rank].window_first = (uint32_t)first.window_count;
+        first.ranks[rank].window_count =
+            first_window(trace, rank, &step, &first.windows[first.window_count]);
+        first.window_count += first.ranks[rank].window_count;
+    }
+    if (first.window_count) {
+        struct host_path *host = host_path_new(&first, tree);
+        launch_path_add(&first, host, tree);
+        host_path_free(host);
+    }
+    free(first.windows);
+    free(first.ranks);
+}
+
+void diff_first(struct diff_job *job)
+{
+    const struct diff_untraced *of = &job->untraced;
+    if (job->workload->first.trees[0])
+        once_explain(job, "first step", &of->cold, &job->workload->first);
+}
+
+// ---- CPU time ----
+// The ticks of all threads and processes of the target, whether a step waits for them or not (a pool that spins between two loops, a
+// worker that computes).
+
+// Told from 0, and by another factor than the step, by its estimate: a step that is measured badly hides nothing. The time that a step takes more is CPU
+// time, too, and is explained with it; where most of the CPU time is not that, an interval that is wide enough for it hides nothing either.
+bool diff_cpu_wanted(const struct diff_job *job)
+{
+    const struct diff_untraced *of = &job->untraced;
+    double as_step = of->delta / of->step[0] * of->cpu.of[0], delta = of->cpu.of[1] - of->cpu.of[0];
+    bool as_much = of->cpu.lo <= as_step && as_step <= of->cpu.hi && fabs(delta - as_step) <= fabs(delta) / 2;
+    return of->cpu.lo * of->cpu.hi > 0 && !as_much;
+}
+
+void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree)
+{
+    if (!trace->host_work || !trace->rank_count)
+        return;
+    struct launch_trace ticks = *trace; // the same launch without its calls, of which there are ten millions
+    ticks.call_count = 0;
+    struct host_path *host = host_path_new(&ticks, tree);
+    uint32_t window = cost_tree_window(tree, &(struct cost_window){.pair = trace->pair, .couple = 0, .steps = 1});
+    int64_t cpu_ns = host_path_cpu(host, window);
+    tree->windows[window].wall_ns = cpu_ns;
+    host_path_free(host);
+}
+
+void diff_cpu(struct diff_job *job)
+{
+    const struct diff_untraced *of = &job->untraced;
+    struct diff_once *cpu = &job->workload->cpu;
+    if (!cpu->trees[0])
+        return;
+    once_explain(job, "CPU time", &of->cpu, cpu);
+    for (size_t i = 0; i < cpu->part_count; i++) { // the first one says the times again, as those of a step
+        struct diff_contribution *made = &cpu->parts[i].contribution;
+        if (!made->evidence_count)
+            continue;
+        made->evidence++;
+        made->evidence_count--;
+    }
 }

@@ -17,7 +17,7 @@
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/slow_steps.h"
 
-enum { SLOW_PARTS_MAX = 10, SLOW_LAUNCHES_TOLD = 16 };
+enum { SLOW_LAUNCHES_TOLD = 16 };
 enum { SLOW_TYPICAL, SLOW_SLOW, SLOW_CLASSES, SLOW_NEITHER = SLOW_CLASSES }; // of a window
 
 // Of what is to be explained, as of a first step.
@@ -366,12 +366,10 @@ static void slow_groups(struct slow *slow, double *const scratch[2])
 static void slow_part_fill(struct slow *slow, const double sums[2], double *const values[2], struct diff_launch_part *part)
 {
     struct diff_contribution *made = &part->contribution;
-    made->named = true;
     made->few = false;
     made->a_ns = sums[0];
     made->b_ns = sums[1];
     made->delta_ns = sums[1] - sums[0];
-    made->ci_lo_ns = made->ci_hi_ns = NAN;
     made->busy_a_ns = made->busy_b_ns = made->count_a = made->count_b = NAN;
     made->share = made->delta_ns / (slow->told->b_ns - slow->told->a_ns);
     made->evidence_count = made->part_count = made->beside_count = 0;
@@ -412,23 +410,16 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
         parts[count] = (struct diff_launch_part){.contribution = *of};
         slow_part_fill(slow, sums, scratch, &parts[count++]);
     }
-    qsort(parts, count, sizeof *parts, diff_launch_part_compare);
     told->parts = parts;
-    told->part_count = count < SLOW_PARTS_MAX ? count : SLOW_PARTS_MAX;
+    told->part_count = diff_launch_parts(&slow->job, slow->groups, parts, count);
     for (size_t i = 0; i < told->part_count; i++) // those that take of it, too: shares are of what is left
         told->told_ns += parts[i].contribution.delta_ns;
     if (told->told_ns * total <= 0) { // together they do not explain it
         told->part_count = 0;
         told->told_ns = 0;
     }
-    for (size_t i = 0; i < told->part_count; i++) {
-        struct diff_contribution *made = &parts[i].contribution;
-        made->rank = (int)i + 1;
-        if (told->overlaps) // the sum is what chance made of it
-            made->share = made->delta_ns / copysign(fmax(fabs(total), fabs(told->told_ns)), total);
-        if (!made->suspect_count)
-            diff_suspects(&slow->job, made, slow->groups);
-    }
+    for (size_t i = 0; i < told->part_count && told->overlaps; i++) // the sum is what chance made of it
+        parts[i].contribution.share = parts[i].contribution.delta_ns / copysign(fmax(fabs(total), fabs(told->told_ns)), total);
 }
 
 static void slow_explain(struct slow *slow)
