@@ -59,16 +59,9 @@ void align_join(struct align_job *job, enum align_match match, const uint32_t *a
 
 void align_join_several(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
 {
-    enum align_match match = ALIGN_GROUP;
-    if (count_a == 1 && count_b == 1) {
-        const struct align_leaf *left = &job->sides[0].leaves[*a], *right = &job->sides[1].leaves[*b];
-        if (align_same_name(left, right))
-            match = ALIGN_EXACT;
-        else if (align_same_normal(left, right))
-            match = ALIGN_NORMALISED;
-        else if (left->kind == right->kind)
-            match = left->shape == right->shape && left->shape != COST_NONE ? ALIGN_RESOURCES : ALIGN_SIMILAR;
-    }
+    const struct align_leaf *left = &job->sides[0].leaves[a[0]], *right = &job->sides[1].leaves[b[0]]; // neither is empty
+    bool pair = count_a == 1 && count_b == 1 && left->kind == right->kind;
+    enum align_match match = pair ? align_pair_match(left, right) : ALIGN_GROUP;
     align_join(job, match, a, count_a, b, count_b);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 
@@ -21,16 +22,6 @@ struct functions_keyed {
     uint64_t key, more;
     uint32_t leaf;
 };
-
-static int functions_by_key(const void *left, const void *right)
-{
-    const struct functions_keyed *a = left, *b = right;
-    if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
-    if (a->more != b->more)
-        return a->more < b->more ? -1 : 1;
-    return (a->leaf > b->leaf) - (a->leaf < b->leaf);
-}
 
 static struct functions_keyed functions_key(const struct align_leaf *leaf, uint32_t index, int level)
 {
@@ -50,7 +41,10 @@ static size_t functions_keys(const struct align_side *side, const uint32_t *leav
         if (leaf->group == COST_NONE && (level < 5 ? leaf->name : leaf->learned) != COST_NONE)
             ret[kept++] = functions_key(leaf, leaves[i], level);
     }
-    qsort(ret, kept, sizeof *ret, functions_by_key);
+    sort_in_place(ret, kept, x, y,
+                  x->key != y->key     ? x->key < y->key
+                  : x->more != y->more ? x->more < y->more
+                                       : x->leaf < y->leaf);
     return kept;
 }
 
@@ -68,9 +62,8 @@ static void align_pair_named(struct align_job *job, const uint32_t *a, size_t co
             } else if (left[i].key != right[k].key || left[i].more != right[k].more) {
                 k++;
             } else {
-                const struct align_leaf *x = &job->sides[0].leaves[left[i].leaf], *y = &job->sides[1].leaves[right[k].leaf];
-                enum align_match match = align_same_name(x, y) ? ALIGN_EXACT : align_same_normal(x, y) ? ALIGN_NORMALISED
-                                         : x->shape != COST_NONE               ? ALIGN_RESOURCES : ALIGN_SIMILAR;
+                // The last level, by what was learned of names, has the shape in its key.
+                enum align_match match = align_pair_match(&job->sides[0].leaves[left[i].leaf], &job->sides[1].leaves[right[k].leaf]);
                 align_join(job, match, &left[i].leaf, 1, &right[k].leaf, 1);
                 i++, k++;
             }
@@ -189,18 +182,6 @@ struct functions_couple {
     uint32_t a, b; // leaves
 };
 
-static int functions_by_score(const void *left, const void *right)
-{
-    const struct functions_couple *a = left, *b = right;
-    if (a->score != b->score)
-        return a->score < b->score ? 1 : -1;
-    if (a->ns != b->ns)
-        return a->ns < b->ns ? 1 : -1;
-    if (a->a != b->a)
-        return a->a < b->a ? -1 : 1;
-    return (a->b > b->b) - (a->b < b->b);
-}
-
 // Leftover functions of a class, the longest first; how many.
 static size_t functions_left(const struct align_job *job, int s, const uint32_t *leaves, size_t leaf_count, int class, uint32_t *ret)
 {
@@ -282,7 +263,11 @@ static void functions_alike(struct align_job *job, const uint32_t *leaves_a, siz
             if (score >= least && fmin(x->ns, y->ns) >= functions_next_to_nothing * fmax(x->ns, y->ns))
                 list[count++] = (struct functions_couple){score, x->ns + y->ns, a[i], b[k]};
         }
-    qsort(list, count, sizeof *list, functions_by_score);
+    sort_in_place(list, count, x, y,
+                  x->score != y->score ? x->score > y->score
+                  : x->ns != y->ns     ? x->ns > y->ns
+                  : x->a != y->a       ? x->a < y->a
+                                       : x->b < y->b);
     for (size_t i = 0; i < count; i++)
         if (job->sides[0].leaves[list[i].a].group == COST_NONE && job->sides[1].leaves[list[i].b].group == COST_NONE)
             align_join(job, ALIGN_SIMILAR, &list[i].a, 1, &list[i].b, 1);
@@ -316,12 +301,6 @@ static void functions_replaced(struct align_job *job, const struct align_pool *p
         align_join_several(job, leaves[0], counts[0], leaves[1], counts[1]);
 }
 
-static int functions_by_leaf(const void *left, const void *right)
-{
-    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-    return (a > b) - (a < b);
-}
-
 static void functions_far(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
 {
     uint32_t *sorted = xcalloc(count_a + count_b + 1, sizeof *sorted); // the longest first, as leaves are
@@ -331,8 +310,8 @@ static void functions_far(struct align_job *job, const uint32_t *a, size_t count
     }
     memcpy(sorted, a, count_a * sizeof *a);
     memcpy(sorted + count_a, b, count_b * sizeof *b);
-    qsort(sorted, count_a, sizeof *sorted, functions_by_leaf);
-    qsort(sorted + count_a, count_b, sizeof *sorted, functions_by_leaf);
+    sort_in_place(sorted, count_a, x, y, *x < *y);
+    sort_in_place(sorted + count_a, count_b, x, y, *x < *y);
     for (int class = 0; class < COST_CLASS_COUNT; class++)
         functions_alike(job, sorted, count_a, sorted + count_a, count_b, class, functions_similar_far);
     free(sorted);

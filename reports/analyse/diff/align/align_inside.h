@@ -78,8 +78,7 @@ uint32_t align_number(struct align_job *job, enum align_table table, int kind, c
 uint32_t align_normal(struct align_job *job, uint32_t name, const char *text);
 double align_similarity(struct align_job *job, uint32_t normal_a, uint32_t normal_b);
 bool align_is_place(const struct cost_node *node);
-bool align_same_name(const struct align_leaf *a, const struct align_leaf *b);
-bool align_same_normal(const struct align_leaf *a, const struct align_leaf *b);
+enum align_match align_pair_match(const struct align_leaf *a, const struct align_leaf *b); // of one against one: the best word for it
 
 void align_leaves(struct align_job *job);  // fills the sides' leaves
 void align_variants(struct align_job *job); // one leaf of those that are one kernel in many shapes

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 #include "reports/analyse/diff/align/align_order.h"
@@ -44,12 +45,7 @@ float order_cost(const struct order_kin *kin, const struct order_item *a, const 
 
 enum align_match order_match(const struct align_job *job, const struct order_item *a, const struct order_item *b)
 {
-    const struct align_leaf *left = &job->sides[0].leaves[a->leaf], *right = &job->sides[1].leaves[b->leaf];
-    if (align_same_name(left, right))
-        return ALIGN_EXACT;
-    if (align_same_normal(left, right))
-        return ALIGN_NORMALISED;
-    return left->shape == right->shape && left->shape != COST_NONE ? ALIGN_RESOURCES : ALIGN_SIMILAR;
+    return align_pair_match(&job->sides[0].leaves[a->leaf], &job->sides[1].leaves[b->leaf]);
 }
 
 bool order_is_weak(const struct order_kin *kin, const struct align_job *job, const struct order_item *a, const struct order_item *b)
@@ -62,19 +58,13 @@ bool order_is_weak(const struct order_kin *kin, const struct align_job *job, con
     return !(shape && kin->operator && kin->operator[(size_t)a->dense * kin->dense_b + b->dense]);
 }
 
-static int order_by_number(const void *left, const void *right)
-{
-    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-    return (a > b) - (a < b);
-}
-
 // Small numbers for the normalised names of a stretch; how many.
 static size_t order_dense(struct order_item *items, size_t count, uint32_t *numbers)
 {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
         numbers[i] = items[i].normal;
-    qsort(numbers, count, sizeof *numbers, order_by_number);
+    sort_in_place(numbers, count, x, y, *x < *y);
     for (size_t i = 0; i < count; i++)
         if (!kept || numbers[kept - 1] != numbers[i])
             numbers[kept++] = numbers[i];

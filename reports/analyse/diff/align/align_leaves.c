@@ -17,14 +17,23 @@ bool align_is_place(const struct cost_node *node)
     return node->kind < COST_KERNEL;
 }
 
-bool align_same_name(const struct align_leaf *a, const struct align_leaf *b)
+static bool align_same_name(const struct align_leaf *a, const struct align_leaf *b)
 {
     return a->name == b->name && a->name != COST_NONE; // the number holds the kind
 }
 
-bool align_same_normal(const struct align_leaf *a, const struct align_leaf *b)
+static bool align_same_normal(const struct align_leaf *a, const struct align_leaf *b)
 {
     return a->normal == b->normal && a->normal != COST_NONE && a->kind == b->kind;
+}
+
+enum align_match align_pair_match(const struct align_leaf *a, const struct align_leaf *b)
+{
+    if (align_same_name(a, b))
+        return ALIGN_EXACT;
+    if (align_same_normal(a, b))
+        return ALIGN_NORMALISED;
+    return a->shape == b->shape && a->shape != COST_NONE ? ALIGN_RESOURCES : ALIGN_SIMILAR;
 }
 
 uint32_t align_number(struct align_job *job, enum align_table table, int kind, const char *name, const char *module)
@@ -115,8 +124,10 @@ static void align_leaf_fill(struct align_job *job, const struct cost_tree *tree,
     leaf->exact = align_number(job, ALIGN_TABLE_EXACT, node->kind, node->name, job->texts->nodes[leaf->module].name);
 }
 
-static int align_compare(const struct cost_tree *tree, const struct align_leaf *a, const struct align_leaf *b)
+static int align_by_leaf(const void *left_leaf, const void *right_leaf, void *of)
 {
+    const struct cost_tree *tree = of;
+    const struct align_leaf *a = left_leaf, *b = right_leaf;
     const struct cost_node *left = &tree->nodes[a->node], *right = &tree->nodes[b->node];
     if (a->ordered != b->ordered)
         return a->ordered ? -1 : 1;
@@ -132,11 +143,6 @@ static int align_compare(const struct cost_tree *tree, const struct align_leaf *
     if (!order)
         order = (a->ns < b->ns) - (a->ns > b->ns);
     return order ? order : (a->node > b->node) - (a->node < b->node);
-}
-
-static int align_by_leaf(const void *left, const void *right, void *tree)
-{
-    return align_compare(tree, left, right);
 }
 
 static void align_sum_below(struct align_job *job, struct align_side *side)

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
+#include "reports/analyse/diff/align/align_order.h"
 #include "reports/analyse/names/names.h"
 
 enum {
@@ -41,11 +43,6 @@ struct places {
     struct places_list open[ALIGN_SIDES];
     uint8_t *mark;                 // by key
 };
-
-static void places_push(struct places_list *list, uint32_t node)
-{
-    vector_push(list->nodes, list->count, node);
-}
 
 static void places_pair(struct places *places, uint32_t a, uint32_t b, uint32_t parent)
 {
@@ -103,21 +100,9 @@ static void places_open(struct places *places, int s, uint32_t node)
     size_t from = list->count;
     for (uint32_t child = tree->nodes[node].first_child; child != COST_NONE; child = tree->nodes[child].next_sibling)
         if (align_is_place(&tree->nodes[child]))
-            places_push(list, child);
+            vector_push(list->nodes, list->count, child);
     if (list->count > from)
         qsort_r(list->nodes + from, list->count - from, sizeof *list->nodes, places_by_name, (void *)(uintptr_t)tree);
-}
-
-struct places_keyed {
-    uint32_t key, at;
-};
-
-static int places_by_key(const void *left, const void *right)
-{
-    const struct places_keyed *a = left, *b = right;
-    if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
-    return (a->at > b->at) - (a->at < b->at);
 }
 
 static void places_drop(struct places_list *list) // those that were paired
@@ -131,16 +116,16 @@ static void places_drop(struct places_list *list) // those that were paired
 
 static void places_by_equal(struct places *places, int k, uint32_t pool)
 {
-    struct places_keyed *keyed[ALIGN_SIDES];
+    struct order_keyed *keyed[ALIGN_SIDES];
     for (int s = 0; s < ALIGN_SIDES; s++) {
         struct places_list *list = &places->open[s];
         keyed[s] = xcalloc(list->count + 1, sizeof *keyed[s]);
         for (size_t i = 0; i < list->count; i++)
-            keyed[s][i] = (struct places_keyed){places->key[s][k][list->nodes[i]], (uint32_t)i};
-        qsort(keyed[s], list->count, sizeof *keyed[s], places_by_key);
+            keyed[s][i] = (struct order_keyed){places->key[s][k][list->nodes[i]], (uint32_t)i};
+        order_sort(keyed[s], list->count);
     }
     for (size_t i = 0, n = 0; i < places->open[0].count && n < places->open[1].count;) {
-        const struct places_keyed *a = &keyed[0][i], *b = &keyed[1][n];
+        const struct order_keyed *a = &keyed[0][i], *b = &keyed[1][n];
         if (a->key == b->key) {
             places_pair(places, places->open[0].nodes[a->at], places->open[1].nodes[b->at], pool);
             places->open[0].nodes[a->at] = places->open[1].nodes[b->at] = COST_NONE;
@@ -198,7 +183,7 @@ static bool places_unwrap(struct places *places, int s, bool all)
             places_open(places, s, old.nodes[i]);
             any = true;
         } else {
-            places_push(&places->open[s], old.nodes[i]);
+            vector_push(places->open[s].nodes, places->open[s].count, old.nodes[i]);
         }
     places_mark(places, !s, 0);
     free(old.nodes);
@@ -270,16 +255,6 @@ struct places_couple {
     uint32_t a, b; // in the lists
 };
 
-static int places_by_score(const void *left, const void *right)
-{
-    const struct places_couple *a = left, *b = right;
-    if (a->score != b->score)
-        return a->score < b->score ? 1 : -1;
-    if (a->a != b->a)
-        return a->a < b->a ? -1 : 1;
-    return (a->b > b->b) - (a->b < b->b);
-}
-
 static bool places_by_content(struct places *places, uint32_t pool)
 {
     struct places_signature signs[ALIGN_SIDES][PLACES_SIMILAR_MAX];
@@ -300,7 +275,10 @@ static bool places_by_content(struct places *places, uint32_t pool)
             if (a->kind == b->kind && score >= places_similar)
                 list[couples++] = (struct places_couple){score, i, k};
         }
-    qsort(list, couples, sizeof *list, places_by_score);
+    sort_in_place(list, couples, x, y,
+                  x->score != y->score ? x->score > y->score
+                  : x->a != y->a       ? x->a < y->a
+                                       : x->b < y->b);
     bool any = false;
     for (size_t i = 0; i < couples; i++) {
         uint32_t *a = &places->open[0].nodes[list[i].a], *b = &places->open[1].nodes[list[i].b];

@@ -9,6 +9,7 @@
 
 #include "common/containers/intern.h"
 #include "common/containers/map.h"
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/explain/explain.h"
@@ -186,14 +187,6 @@ struct run_leaf {
     bool more; // of this side
 };
 
-static int by_order(const void *left, const void *right)
-{
-    const struct run_leaf *a = left, *b = right;
-    if (a->order != b->order)
-        return a->order < b->order ? -1 : 1;
-    return (a->node > b->node) - (a->node < b->node);
-}
-
 static void run_add(struct code *code, struct code_run *run, uint32_t group)
 {
     if (code->run_of[group] != COST_NONE)
@@ -255,7 +248,7 @@ static void runs_make(struct code *code, int side)
                 leaves[count++] = (struct run_leaf){node, g, tree->nodes[node].order, diff_launches_more(all->job, g)};
         }
     }
-    qsort(leaves, count, sizeof *leaves, by_order);
+    sort_in_place(leaves, count, x, y, x->order != y->order ? x->order < y->order : x->node < y->node);
     count = count && leaves[count - 1].order > 0 ? count : 0; // nobody says in which order they were launched
     size_t most = code->run_count + RUNS_MAX; // a side's
     for (size_t i = 0; i < count; i++) {

@@ -31,6 +31,8 @@ double diff_launches_sum(const struct diff_job *job, const struct align_group *g
 bool diff_is_counted(const struct cost_node *leaf);
 // Fills groups[alignment->count].
 void diff_groups_make(struct diff_job *job, struct diff_group *groups);
+// Members with the largest change first: they say what it is called, and where.
+void diff_groups_sort(struct diff_group *groups, uint32_t *members, size_t count);
 // Sums the windows of a group per unit into ns[2][units.count].
 void diff_groups_add(const struct diff_job *job, const struct align_group *group,
                      double *const ns[2]);

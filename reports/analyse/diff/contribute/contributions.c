@@ -282,7 +282,7 @@ static void contributions_fill(struct contributions *all, const struct contribut
                                        .group_count = item->count};
     if (item->parts)
         contributions_parts(all, item, made);
-    contributions_sort(all, members, item->count);
+    diff_groups_sort(all->groups, members, item->count);
     const struct diff_group *top = &all->groups[members[0]];
     made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
                           item->count * sizeof *members);

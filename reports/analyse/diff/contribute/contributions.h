@@ -74,7 +74,6 @@ void contributions_parts(struct contributions *all, const struct contributions_i
 // Code without a name ("[unknown] in [jit]") is told by the place that holds four fifths of its change, too.
 const char *contributions_label_called(struct diff_job *job, const struct cost_node *leaf, const char *label,
                                        const char *where);
-void contributions_sort(const struct contributions *all, uint32_t *members, size_t count);
 // Name of the outermost place of a leaf, or of the innermost.
 const struct cost_node *contributions_place(const struct cost_tree *tree, uint32_t leaf, bool outermost);
 

@@ -21,15 +21,6 @@ const struct cost_node *contributions_place(const struct cost_tree *tree, uint32
     return &tree->nodes[place == COST_NONE ? 0 : place];
 }
 
-// Members with the largest change first: they say what it is called, and where.
-static int member_compare(const void *left, const void *right, void *of)
-{
-    const struct diff_group *groups = of;
-    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-    double x = fabs(groups[a].b - groups[a].a), y = fabs(groups[b].b - groups[b].a);
-    return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
-}
-
 static const char *label_short(struct diff_job *job, const char *name, size_t max)
 {
     char text[NAMES_LENGTH_MAX] = "";
@@ -112,11 +103,6 @@ static const char *label_python(struct diff_job *job, const struct diff_group *g
     if (name && strcmp(name, "[gc]") == 0)
         return "garbage collection";
     return name ? label_short(job, name, CONTRIBUTIONS_LABEL_MAX) : "Python interpreter";
-}
-
-void contributions_sort(const struct contributions *all, uint32_t *members, size_t count)
-{
-    qsort_r(members, count, sizeof *members, member_compare, all->groups);
 }
 
 const char *contributions_label(struct contributions *all, const struct contributions_item *item)
@@ -248,7 +234,7 @@ void contributions_parts(struct contributions *all, const struct contributions_i
     double sign = made->delta_ns < 0 ? -1 : 1;
     for (size_t i = 0; i < item->part_count; i++) {
         const struct contributions_item *one = &item->parts[i];
-        contributions_sort(all, all->members + one->first, one->count);
+        diff_groups_sort(all->groups, all->members + one->first, one->count);
         parts[i] = (struct part){.told = {.kind = one->kind,
                                           .label = contributions_label(all, one),
                                           .a_ns = one->estimate.a,

@@ -343,6 +343,19 @@ void diff_groups_make(struct diff_job *job, struct diff_group *groups)
     }
 }
 
+static int groups_by_change(const void *left, const void *right, void *of)
+{
+    const struct diff_group *groups = of;
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    double x = fabs(groups[a].b - groups[a].a), y = fabs(groups[b].b - groups[b].a);
+    return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
+}
+
+void diff_groups_sort(struct diff_group *groups, uint32_t *members, size_t count)
+{
+    qsort_r(members, count, sizeof *members, groups_by_change, groups);
+}
+
 uint32_t *diff_groups_of(const struct diff_job *job, int side)
 {
     const struct alignment *alignment = job->workload->alignment;

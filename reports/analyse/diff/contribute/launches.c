@@ -12,6 +12,7 @@
 
 #include "common/containers/intern.h"
 #include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
@@ -136,18 +137,6 @@ static size_t launches_after_waits(const struct diff_job *job, struct launches_m
     return count + wait_count;
 }
 
-static int launches_compare(const void *left, const void *right)
-{
-    const struct launches_move *a = left, *b = right;
-    if (a->group != b->group)
-        return a->group < b->group ? -1 : 1;
-    if (a->side != b->side)
-        return a->side - b->side;
-    if (a->unit != b->unit)
-        return a->unit < b->unit ? -1 : 1;
-    return (a->ns > b->ns) - (a->ns < b->ns); // sums come out the same whatever the order they were found in
-}
-
 static bool launches_are_more(const struct diff_job *job, struct launches_names *names, const struct align_group *group)
 {
     int side = group->count_b > 0;
@@ -201,7 +190,11 @@ void diff_launches_make(struct diff_job *job)
     intern_free(names.normal);
     free(names.normal_of);
     free(names.of);
-    qsort(moves, count, sizeof *moves, launches_compare);
+    sort_in_place(moves, count, x, y,
+                  x->group != y->group ? x->group < y->group
+                  : x->side != y->side ? x->side < y->side
+                  : x->unit != y->unit ? x->unit < y->unit
+                                       : x->ns < y->ns); // sums come out the same whatever the order they were found in
     launches->alignment = alignment;
     launches->count = count;
     launches->moves = arena_alloc(job->arena, count + 1, sizeof *moves);

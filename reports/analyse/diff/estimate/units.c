@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/quantile.h"
@@ -24,20 +25,6 @@ struct units_key { // of a window
     int own;  // side of the window
     uint32_t window;
 };
-
-static int units_compare(const void *left, const void *right)
-{
-    const struct units_key *a = left, *b = right;
-    if (a->pair != b->pair)
-        return a->pair < b->pair ? -1 : 1;
-    if (a->side != b->side)
-        return a->side < b->side ? -1 : 1;
-    if (a->couple != b->couple)
-        return a->couple < b->couple ? -1 : 1;
-    if (a->own != b->own)
-        return a->own < b->own ? -1 : 1;
-    return a->window < b->window ? -1 : a->window > b->window;
-}
 
 // Windows without a couple: consecutive ones of a rank are put into at most 20 batches.
 static size_t units_keys_side(const struct cost_tree *tree, int side, struct units_key *keys)
@@ -190,7 +177,12 @@ bool diff_units_make(struct diff_job *job)
     }
     size_t count = units_keys_side(trees[0], 0, keys);
     count += units_keys_side(trees[1], 1, keys + count);
-    qsort(keys, count, sizeof *keys, units_compare);
+    sort_in_place(keys, count, x, y,
+                  x->pair != y->pair       ? x->pair < y->pair
+                  : x->side != y->side     ? x->side < y->side
+                  : x->couple != y->couple ? x->couple < y->couple
+                  : x->own != y->own       ? x->own < y->own
+                                           : x->window < y->window);
     units_group(job, keys, count);
     bool *drop = xcalloc(units->count + 1, sizeof *drop);
     units_drop_lone_pairs(units, drop);

@@ -326,14 +326,6 @@ static void slow_units_make(struct slow *slow)
     }
 }
 
-static int slow_group_compare(const void *left, const void *right, void *of)
-{
-    const struct diff_group *groups = of;
-    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-    double x = fabs(groups[a].b - groups[a].a), y = fabs(groups[b].b - groups[b].a);
-    return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
-}
-
 static bool slow_is_blind(const struct diff_slow *told)
 {
     return fabs(told->unseen_ns) > fabs(told->b_ns - told->a_ns) / 2;
@@ -355,7 +347,7 @@ static void slow_groups(struct slow *slow, double *const scratch[2])
         if ((sums[1] - sums[0]) * total > 0)
             members[member_count++] = g;
     }
-    qsort_r(members, member_count, sizeof *members, slow_group_compare, slow->groups);
+    diff_groups_sort(slow->groups, members, member_count);
     told->unseen_ns = total - seen;
     // Of what was seen, next to nothing would say where.
     told->where = slow_is_blind(told) ? "" : diff_where(&slow->job, slow->groups, members, member_count);

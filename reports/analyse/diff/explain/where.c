@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/names/names.h"
@@ -198,12 +199,6 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
     return where;
 }
 
-static int where_compare(const void *left, const void *right)
-{
-    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-    return a < b ? -1 : a > b;
-}
-
 size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
                          const uint32_t *members, size_t count)
 {
@@ -213,7 +208,7 @@ size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
         const struct diff_group *group = &groups[members[i]];
         places[i] = (uint64_t)group->side << 32 | diff_leaf(job, group)->parent;
     }
-    qsort(places, count, sizeof *places, where_compare);
+    sort_in_place(places, count, x, y, *x < *y);
     for (size_t i = 0; i < count; i++)
         distinct += i == 0 || places[i] != places[i - 1];
     free(places);

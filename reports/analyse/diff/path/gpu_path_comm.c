@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/gpu_path_parts.h"
 
@@ -25,14 +26,6 @@ struct gpu_comm {
     struct collective *rows;
     size_t count;
 };
-
-static int by_begin(const void *left, const void *right)
-{
-    const struct collective *a = left, *b = right;
-    if (a->begin != b->begin)
-        return a->begin < b->begin ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
-}
 
 static const char *datatype_word(const char *type) // "ncclFloat32" -> "f32"
 {
@@ -77,7 +70,7 @@ static void rows_load(struct gpu_path *path)
             comm->rows[comm->count++] = (struct collective){.begin = any ? row->kernel_begin : row->enqueued,
                                                             .end = any ? row->kernel_end : 0, .row = i};
     }
-    qsort(comm->rows, comm->count, sizeof *comm->rows, by_begin);
+    sort_in_place(comm->rows, comm->count, x, y, x->begin != y->begin ? x->begin < y->begin : x->row < y->row);
 }
 
 // The work of the kernel that ran when NCCL says its own did; COST_NONE: there is none.

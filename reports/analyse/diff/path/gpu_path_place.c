@@ -7,6 +7,7 @@
 
 #include "common/containers/map.h"
 #include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "contracts/spool.h"
@@ -164,12 +165,6 @@ static void modules_load(struct gpu_path *path)
 }
 
 // Phases change where one begins or ends. Which one it is at a time, the host's path says: host leaves go to the same places.
-static int by_time(const void *left, const void *right)
-{
-    const int64_t *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
-}
-
 static void phases_load(struct gpu_path *path)
 {
     const struct launch_trace *trace = path->trace;
@@ -181,7 +176,7 @@ static void phases_load(struct gpu_path *path)
         times[count++] = phases[i].begin;
         times[count++] = phases[i].end;
     }
-    qsort(times, count, sizeof *times, by_time);
+    sort_in_place(times, count, x, y, *x < *y);
     gpu_timeline_add(&path->phases, 0, host_path_place(path->host, path->rank, count ? times[0] - 1 : 0, false));
     for (size_t i = 0; i < count; i++)
         if (!i || times[i] != times[i - 1])

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/trace/launch_trace_inside.h"
@@ -107,14 +108,6 @@ static int gpu_works(struct gpu_loader *loader)
 
 // ---- kernels ----
 
-static int gpu_by_value(const void *left, const void *right)
-{
-    int64_t a, b;
-    memcpy(&a, left, sizeof a);
-    memcpy(&b, right, sizeof b);
-    return (a > b) - (a < b);
-}
-
 // Sums of shared memory of a damaged row stay in range.
 static uint32_t gpu_u32(sqlite3_stmt *stmt, int column)
 {
@@ -147,7 +140,7 @@ static int gpu_kernels(struct gpu_loader *loader)
     size_t count = 0;
     if (loader->kernel_id_count)
         memcpy(ids, loader->kernel_ids, loader->kernel_id_count * sizeof *ids);
-    qsort(ids, loader->kernel_id_count, sizeof *ids, gpu_by_value);
+    sort_in_place(ids, loader->kernel_id_count, x, y, *x < *y);
     for (size_t i = 0; i < loader->kernel_id_count; i++)
         if (ids[i] > 0 && (!count || ids[count - 1] != ids[i]))
             ids[count++] = ids[i];
