@@ -67,9 +67,8 @@ static void side_parallel(struct diff_parallel *parallel, const struct launch_tr
 static int side_add(struct diff_job *job, size_t pair, int side, struct error *err)
 {
     struct launch_trace *trace = NULL;
-    const struct launch_trace_opts opts = {0};
     struct cost_tree *tree = job->workload->trees[side];
-    int rc = launch_trace_load(job->store, job->pairs[pair].launch[side], &opts, &trace, err);
+    int rc = launch_trace_load(job->store, job->pairs[pair].launch[side], NULL, &trace, err);
     if (rc == -ENOENT) {
         diff_note(job, "Traced pair %zu is left out: %s.", pair, err->text);
         *err = (struct error){0};
@@ -86,7 +85,7 @@ static int side_add(struct diff_job *job, size_t pair, int side, struct error *e
     if (job->workload->cpu.trees[side])
         diff_cpu_add(trace, job->workload->cpu.trees[side]);
     side_parallel(&job->parallel[side], trace);
-    diff_stragglers_add(job, trace, host, tree);
+    diff_stragglers_add(job, trace);
     job->has_gpu = job->has_gpu || trace->has_gpu;
     for (size_t i = 0; i < trace->doubt_count; i++)
         diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair,

@@ -5,13 +5,11 @@
 #define UPGATE_DIFF_EXPLAIN_H
 
 #include "reports/analyse/diff/contribute/contribute.h"
-#include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/diff/trace/launch_trace.h"
 
 void diff_collectives(struct diff_job *job); // collectives.c: collectives and NCCL's versions
-// stragglers.c: who came last in a launch; and when all are in, who is told from noise.
-void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
-                         struct host_path *host, struct cost_tree *tree);
+// stragglers_judge.c: who came last in a launch; and when all are in, who is told from noise.
+void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace);
 void diff_stragglers_judge(struct diff_job *job);
 struct diff_straggler *diff_straggler_of(const struct diff_workload *workload, int side, int32_t rank);
 // late.c: whether the difference is one rank that comes late: workload->late, and evidence.

@@ -10,8 +10,8 @@
 
 #include "common/containers/search.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/explain/stragglers_inside.h"
-#include "reports/analyse/diff/path/gpu_path.h"
+#include "reports/analyse/diff/explain/stragglers.h"
+#include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/names/names.h"
 
 enum { CASES_MAX = 200 }; // collectives looked at for the reason
@@ -273,8 +273,7 @@ static struct deed why_by_windows(const struct launch_trace *trace, uint32_t ran
     return best;
 }
 
-static size_t find(const struct launch_trace *trace, const struct cost_tree *tree, struct cost_tree *names, struct straggler *ret,
-                   size_t max)
+size_t stragglers_find(const struct launch_trace *trace, struct cost_tree *tree, bool reasons, struct straggler *ret, size_t max)
 {
     struct search search = {.trace = trace};
     size_t count = 0;
@@ -289,13 +288,13 @@ static size_t find(const struct launch_trace *trace, const struct cost_tree *tre
     lates_find(&search);
     stragglers_exposed(&search);
     if (stragglers_sum(&search, tree, all)) // who is only counted counts as well where it never came last
-        for (; count < max && count < trace->rank_count && (all[count].last_count || !names); count++) {
+        for (; count < max && count < trace->rank_count && (all[count].last_count || !reasons); count++) {
             ret[count] = all[count];
             uint32_t rank = ret[count].rank;
-            if (!names || ret[count].excess <= 0)
+            if (!reasons || ret[count].excess <= 0)
                 continue; // it comes last no more often than the others: what it did then is no reason for anything
-            struct deed did = search.late_count ? why(&search, rank, ret[count].last_count, names)
-                              : trace->host     ? why_by_windows(trace, rank, names)
+            struct deed did = search.late_count ? why(&search, rank, ret[count].last_count, tree)
+                              : trace->host     ? why_by_windows(trace, rank, tree)
                                                 : (struct deed){0};
             ret[count].why = did.name;
             ret[count].why_label = did.label;
@@ -306,16 +305,4 @@ static size_t find(const struct launch_trace *trace, const struct cost_tree *tre
     free(search.steps);
     free(all);
     return count;
-}
-
-size_t stragglers_find(const struct launch_trace *trace, struct host_path *host, struct cost_tree *tree, struct straggler *ret,
-                       size_t max)
-{
-    (void)host; // bound to the side's tree; the reason needs a tree of its own
-    return find(trace, tree, tree, ret, max);
-}
-
-size_t stragglers_count(const struct launch_trace *trace, const struct cost_tree *tree, struct straggler *ret, size_t max)
-{
-    return find(trace, tree, NULL, ret, max);
 }

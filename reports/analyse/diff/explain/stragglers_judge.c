@@ -7,7 +7,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/explain/explain.h"
-#include "reports/analyse/diff/path/gpu_path.h"
+#include "reports/analyse/diff/explain/stragglers.h"
 
 enum { STRAGGLERS_MAX = 8 };
 
@@ -55,8 +55,7 @@ static void stragglers_first(struct diff_job *job, const struct launch_trace *tr
     workload->straggler_count += count;
 }
 
-void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
-                         struct host_path *host, struct cost_tree *tree)
+void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace)
 {
     struct diff_workload *workload = job->workload;
     bool first = true;
@@ -64,8 +63,7 @@ void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace,
         first &= workload->stragglers[i].side != trace->side;
     // Every rank of the later launches: one that is told must have been late in all of them.
     struct straggler *found = xcalloc(trace->rank_count + STRAGGLERS_MAX, sizeof *found);
-    size_t count = first ? stragglers_find(trace, host, tree, found, STRAGGLERS_MAX)
-                         : stragglers_count(trace, tree, found, trace->rank_count);
+    size_t count = stragglers_find(trace, workload->trees[trace->side], first, found, first ? STRAGGLERS_MAX : trace->rank_count);
     if (first)
         stragglers_first(job, trace, found, count);
     for (size_t i = 0; i < count; i++) {

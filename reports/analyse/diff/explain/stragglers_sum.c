@@ -10,7 +10,7 @@
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/explain/stragglers_inside.h"
+#include "reports/analyse/diff/explain/stragglers.h"
 
 struct busy { // of a rank's device, merged; sum: of those before it
     int64_t begin, end, sum;

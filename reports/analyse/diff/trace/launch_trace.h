@@ -148,7 +148,7 @@ struct launch_trace_opts {
     bool host_only, gpu_only; // for the timeline; {0}: all
 };
 
-// -ENOENT: the launch has no recording.
+// -ENOENT: the launch has no recording. opts NULL: all of it.
 int launch_trace_load(struct store *store, int64_t launch_id, const struct launch_trace_opts *opts,
                       struct launch_trace **ret_trace, struct error *err);
 void launch_trace_free(struct launch_trace *trace); // NULL ok
