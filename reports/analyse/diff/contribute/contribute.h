@@ -29,6 +29,10 @@ bool diff_launches_more(const struct diff_job *job, size_t group);
 double diff_launches_sum(const struct diff_job *job, const struct align_group *group, int side);
 // Does the host launch it or wait in it? Each execution is recorded then, not sampled.
 bool diff_is_counted(const struct cost_node *leaf);
+struct diff_sums { // of a leaf in the windows that are compared; ns as they were traced
+    double ns, busy, count;
+};
+struct diff_sums diff_leaf_sums(const struct diff_job *job, int side, uint32_t node);
 // Fills groups[alignment->count].
 void diff_groups_make(struct diff_job *job, struct diff_group *groups);
 // Members with the largest change first: they say what it is called, and where.

@@ -88,21 +88,21 @@ static void contributions_merge(struct contributions *all)
     }
 }
 
-void contributions_estimate(struct contributions *all, size_t from, size_t end)
+void contributions_estimate_groups(const struct contributions *all, const uint32_t *groups, size_t count, struct diff_estimate *ret)
 {
-    const struct diff_units *units = &all->job->units;
-    double *ns[2] = {xcalloc(units->count + 1, sizeof **ns),
-                     xcalloc(units->count + 1, sizeof **ns)};
-    for (size_t i = from; i < end; i++) {
-        struct contributions_item *item = &all->items[i];
-        memset(ns[0], 0, units->count * sizeof **ns);
-        memset(ns[1], 0, units->count * sizeof **ns);
-        for (size_t k = 0; k < item->count; k++)
-            diff_groups_add(all->job, all->groups[all->members[item->first + k]].group, ns);
-        diff_units_estimate(all->job, ns, &item->estimate);
-    }
+    size_t units = all->job->units.count;
+    double *ns[2] = {xcalloc(units + 1, sizeof **ns), xcalloc(units + 1, sizeof **ns)};
+    for (size_t i = 0; i < count; i++)
+        diff_groups_add(all->job, all->groups[groups[i]].group, ns);
+    diff_units_estimate(all->job, ns, ret);
     free(ns[0]);
     free(ns[1]);
+}
+
+void contributions_estimate(struct contributions *all, size_t from, size_t end)
+{
+    for (size_t i = from; i < end; i++)
+        contributions_estimate_groups(all, all->members + all->items[i].first, all->items[i].count, &all->items[i].estimate);
 }
 
 double contributions_floor_ns(const struct diff_job *job)
@@ -167,7 +167,7 @@ static void contributions_judge(struct contributions *all)
         item->half = diff_units_half(job, &item->estimate, 2 * all->candidates);
         item->nearest = 0;
         item->named = contributions_told(job, &item->estimate, item->half, busy);
-        double certain = item->named ? 0 : contributions_executes_more(all, item);
+        double certain = item->named ? 0 : contributions_executes_more(all, all->members + item->first, item->count, &item->estimate);
         if (certain >= floor)
             item->named = contributions_told(job, &item->estimate,
                                              fabs(item->estimate.delta) - certain, busy);

@@ -48,11 +48,12 @@ struct contributions {
 
 // Is it one to be told, at `half` of the width of its interval? busy: by how much the busy time of its groups changed.
 bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy);
-void contributions_estimate(struct contributions *all, size_t from, size_t end);
+void contributions_estimate_groups(const struct contributions *all, const uint32_t *groups, size_t count, struct diff_estimate *ret);
+void contributions_estimate(struct contributions *all, size_t from, size_t end); // of items
 double contributions_floor_ns(const struct diff_job *job); // the least that is worth a line
 // contributions_executions.c: what the executions take, of the side that it changed towards, that each of its windows has beyond
 // each of the other side's; at most estimate.nearest. 0: none.
-double contributions_executes_more(const struct contributions *all, const struct contributions_item *item);
+double contributions_executes_more(const struct contributions *all, const uint32_t *groups, size_t count, const struct diff_estimate *estimate);
 // contributions_split.c. owner: of each group the whole that takes it; COST_NONE. A whole that owns nothing is none. Items keep
 // whether they are named.
 void contributions_split(struct contributions *all, const uint32_t *owner, const struct contributions_whole *wholes, size_t count);

@@ -71,17 +71,10 @@ static double cost_of_items(const struct code *code, const struct code_set *set,
 
 static void set_estimate(const struct contributions *all, const struct code_set *set, struct diff_estimate *ret, double *ret_busy)
 {
-    size_t units = all->job->units.count;
-    double *ns[2] = {xcalloc(units + 1, sizeof **ns), xcalloc(units + 1, sizeof **ns)};
     *ret_busy = 0;
-    for (size_t i = 0; i < set->count; i++) {
-        const struct diff_group *group = &all->groups[set->groups[i]];
-        diff_groups_add(all->job, group->group, ns);
-        *ret_busy += group->busy_b - group->busy_a;
-    }
-    diff_units_estimate(all->job, ns, ret);
-    free(ns[0]);
-    free(ns[1]);
+    for (size_t i = 0; i < set->count; i++)
+        *ret_busy += all->groups[set->groups[i]].busy_b - all->groups[set->groups[i]].busy_a;
+    contributions_estimate_groups(all, set->groups, set->count, ret);
 }
 
 // ---- what a run is called ----
@@ -180,16 +173,13 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
 // What the operations of the set take that one side executes more often in each of its windows; 0: the times alone can tell.
 static double set_executes_more(const struct contributions *all, const struct code_set *set)
 {
-    struct contributions counted = *all;
     struct code_set of = {0};
-    double busy;
+    struct diff_estimate estimate;
     for (size_t i = 0; i < set->count; i++)
         if (diff_is_counted(diff_leaf(all->job, &all->groups[set->groups[i]])))
             vector_push(of.groups, of.count, set->groups[i]);
-    struct contributions_item item = {.count = of.count};
-    set_estimate(all, &of, &item.estimate, &busy);
-    counted.members = of.groups;
-    double certain = of.count ? contributions_executes_more(&counted, &item) : 0;
+    contributions_estimate_groups(all, of.groups, of.count, &estimate);
+    double certain = of.count ? contributions_executes_more(all, of.groups, of.count, &estimate) : 0;
     free(of.groups);
     return certain;
 }

@@ -48,24 +48,24 @@ static size_t executions_range(const struct diff_units *units, const double *cou
     return count;
 }
 
-double contributions_executes_more(const struct contributions *all, const struct contributions_item *item)
+double contributions_executes_more(const struct contributions *all, const uint32_t *groups, size_t count, const struct diff_estimate *estimate)
 {
     const struct diff_job *job = all->job;
     const struct diff_units *units = &job->units;
     double range[2][2];
-    bool known = units->pairs >= EXECUTIONS_PAIRS_MIN && item->estimate.nearest != 0;
+    bool known = units->pairs >= EXECUTIONS_PAIRS_MIN && estimate->nearest != 0;
     double *counts = known ? xcalloc(units->count + 1, sizeof *counts) : NULL;
     for (int side = 0; side < 2 && known; side++) {
         memset(counts, 0, units->count * sizeof *counts);
-        for (size_t k = 0; k < item->count && known; k++)
-            known = executions_add(job, all->groups[all->members[item->first + k]].group, side, counts);
+        for (size_t k = 0; k < count && known; k++)
+            known = executions_add(job, all->groups[groups[k]].group, side, counts);
         known = known && executions_range(units, counts, side, range[side]) >= EXECUTIONS_UNITS_MIN;
     }
     free(counts);
     if (!known)
         return 0;
-    int more = item->estimate.nearest > 0;
+    int more = estimate->nearest > 0;
     double extra = range[more][0] - range[!more][1];
-    double ns = more ? item->estimate.b : item->estimate.a;
-    return extra > 0 ? fmin(fabs(item->estimate.nearest), ns * extra / range[more][1]) : 0;
+    double ns = more ? estimate->b : estimate->a;
+    return extra > 0 ? fmin(fabs(estimate->nearest), ns * extra / range[more][1]) : 0;
 }

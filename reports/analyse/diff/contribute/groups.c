@@ -277,14 +277,10 @@ static const char *names_join(struct diff_job *job, const struct groups_names *n
     return copy;
 }
 
-struct groups_sums {
-    double ns, busy, count;
-};
-
-static struct groups_sums groups_leaf(const struct diff_job *job, int side, uint32_t node)
+struct diff_sums diff_leaf_sums(const struct diff_job *job, int side, uint32_t node)
 {
     const struct cost_tree *tree = job->workload->trees[side];
-    struct groups_sums sums = {0};
+    struct diff_sums sums = {0};
     for (uint32_t r = job->first[side][node]; r < job->first[side][node + 1]; r++) {
         const struct cost_row *row = &tree->rows[r];
         if (job->units.of_window[side][row->window] == UINT32_MAX)
@@ -304,9 +300,9 @@ static void groups_side(struct diff_job *job, struct diff_group *group, int side
     const struct diff_units *units = &job->units;
     double factor = units->scale[side] / units->total_steps[side];
     struct groups_names names = {0};
-    struct groups_sums all = {0};
+    struct diff_sums all = {0};
     for (size_t i = 0; i < count; i++) {
-        struct groups_sums sums = groups_leaf(job, side, leaves[i]);
+        struct diff_sums sums = diff_leaf_sums(job, side, leaves[i]);
         all.ns += sums.ns;
         all.busy += sums.busy;
         all.count += sums.count;

@@ -97,13 +97,8 @@ static double launches_growth(const struct diff_job *job, uint32_t group, int si
     const struct align_group *aligned = &job->workload->alignment->groups[group];
     double ns[2] = {0};
     for (int s = 0; s < 2; s++) {
-        const struct cost_tree *tree = job->workload->trees[s];
-        for (size_t k = 0; k < (s ? aligned->count_b : aligned->count_a); k++) {
-            uint32_t leaf = (s ? aligned->b : aligned->a)[k];
-            for (uint32_t r = job->first[s][leaf]; r < job->first[s][leaf + 1]; r++)
-                if (units->of_window[s][tree->rows[r].window] != UINT32_MAX)
-                    ns[s] += (double)tree->rows[r].ns;
-        }
+        for (size_t k = 0; k < (s ? aligned->count_b : aligned->count_a); k++)
+            ns[s] += diff_leaf_sums(job, s, (s ? aligned->b : aligned->a)[k]).ns;
         ns[s] *= units->scale[s] / units->total_steps[s];
     }
     return ns[side] - ns[!side] + moved_ns * units->scale[side] / units->total_steps[side];

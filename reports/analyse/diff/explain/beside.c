@@ -60,40 +60,40 @@ static int beside_compare(const void *left, const void *right)
     return x > y ? -1 : x < y ? 1 : strcmp(a->name, b->name);
 }
 
-static struct cost_overlap beside_overlap(const struct cost_tree *tree, const uint32_t *leaves,
-                                          size_t count)
+// Adds what the executions of a group took on one side, with and without others beside them.
+static void beside_overlap(const struct diff_job *job, const struct align_group *group, int side, struct cost_overlap *sum)
 {
-    struct cost_overlap sum = {0};
-    for (size_t i = 0; i < count; i++)
+    const struct cost_tree *tree = job->workload->trees[side];
+    const uint32_t *leaves = side ? group->b : group->a;
+    for (size_t i = 0; i < (side ? group->count_b : group->count_a); i++)
         for (int with = 0; with < 2 && leaves[i] < tree->overlap_count; with++) {
-            sum.count[with] += tree->overlaps[leaves[i]].count[with];
-            sum.ns[with] += tree->overlaps[leaves[i]].ns[with];
+            sum->count[with] += tree->overlaps[leaves[i]].count[with];
+            sum->ns[with] += tree->overlaps[leaves[i]].ns[with];
         }
-    return sum;
 }
 
-static struct cost_overlap beside_side(const struct diff_job *job, const struct align_group *group,
-                                       int side)
+static void beside_sum(const struct diff_job *job, const struct diff_contribution *contribution,
+                       const struct diff_group *groups, struct cost_overlap ret_sum[2])
 {
-    return beside_overlap(job->workload->trees[side], side ? group->b : group->a,
-                          side ? group->count_b : group->count_a);
+    for (size_t i = 0; i < contribution->group_count; i++)
+        for (int side = 0; side < 2; side++)
+            beside_overlap(job, groups[contribution->groups[i]].group, side, &ret_sum[side]);
 }
 
 void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
                  const struct diff_group *groups)
 {
     struct diff_beside seen[BESIDE_SEEN_MAX];
-    double total[2] = {0};
+    struct cost_overlap sum[2] = {0};
     size_t count = 0;
     if (!beside_wanted(contribution))
         return;
+    beside_sum(job, contribution, groups, sum);
     for (size_t i = 0; i < contribution->group_count; i++) {
         const struct align_group *group = groups[contribution->groups[i]].group;
         for (int side = 0; side < 2; side++) {
             const struct cost_tree *tree = job->workload->trees[side];
             const uint32_t *leaves = side ? group->b : group->a;
-            struct cost_overlap overlap = beside_side(job, group, side);
-            total[side] += (double)(overlap.ns[0] + overlap.ns[1]);
             for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++)
                 for (size_t at = beside_first(tree, leaves[k]);
                      at < tree->beside_count && tree->beside[at].node == leaves[k]; at++)
@@ -102,9 +102,10 @@ void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
         }
     }
     for (size_t i = 0; i < count; i++)
-        for (int side = 0; side < 2; side++)
-            seen[i].share[side] =
-                total[side] > 0 ? fmin(seen[i].share[side] / total[side], 1) : 0;
+        for (int side = 0; side < 2; side++) {
+            double total = (double)(sum[side].ns[0] + sum[side].ns[1]);
+            seen[i].share[side] = total > 0 ? fmin(seen[i].share[side] / total, 1) : 0;
+        }
     qsort(seen, count, sizeof *seen, beside_compare);
     contribution->beside = arena_alloc(job->arena, BESIDE_NAMES_MAX, sizeof *contribution->beside);
     for (size_t i = 0; i < count; i++) {
@@ -126,14 +127,9 @@ static void beside_list(struct strbuf *text, const struct diff_contribution *con
         char name[NAMES_LENGTH_MAX] = "";
         if (one->share[side] < 0.005)
             continue;
-        if (one->collective)
-            strbuf_add(text, "%s%s %.0f %% of its time", any ? ", " : "", one->name,
-                       100 * one->share[side]);
-        else {
+        if (!one->collective)
             names_short(one->name, name, sizeof name, BESIDE_NAME_MAX);
-            strbuf_add(text, "%s%s %.0f %% of its time", any ? ", " : "", name,
-                       100 * one->share[side]);
-        }
+        strbuf_add(text, "%s%s %.0f %% of its time", any ? ", " : "", one->collective ? one->name : name, 100 * one->share[side]);
         any = true;
     }
     if (!any)
@@ -175,20 +171,6 @@ static void beside_means(struct diff_job *job, struct strbuf *text, const struct
                isfinite(a) ? diff_time(job, a) : "-", isfinite(b) ? diff_time(job, b) : "-");
     if (isfinite(a) && isfinite(b) && a > 0)
         strbuf_add(text, " (%+.1f %%)", 100 * (b / a - 1));
-}
-
-static void beside_sum(const struct diff_job *job, const struct diff_contribution *contribution,
-                       const struct diff_group *groups, struct cost_overlap ret_sum[2])
-{
-    for (size_t i = 0; i < contribution->group_count; i++)
-        for (int side = 0; side < 2; side++) {
-            struct cost_overlap overlap =
-                beside_side(job, groups[contribution->groups[i]].group, side);
-            for (int with = 0; with < 2; with++) {
-                ret_sum[side].count[with] += overlap.count[with];
-                ret_sum[side].ns[with] += overlap.ns[with];
-            }
-        }
 }
 
 // Is it slower by its company alone? The mean execution changes by what both sorts of executions

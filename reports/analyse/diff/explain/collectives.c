@@ -79,20 +79,6 @@ static void collectives_way_add(struct collectives_way *ways, const char *how, d
         }
 }
 
-// All executions of a leaf in the windows that are compared.
-static struct cost_row collectives_row(const struct diff_job *job, int side, uint32_t node)
-{
-    const struct cost_tree *tree = job->workload->trees[side];
-    struct cost_row sum = {.node = node};
-    for (uint32_t i = job->first[side][node]; i < job->first[side][node + 1]; i++)
-        if (job->units.of_window[side][tree->rows[i].window] != UINT32_MAX) {
-            sum.ns += tree->rows[i].ns;
-            sum.busy_ns += tree->rows[i].busy_ns;
-            sum.count += tree->rows[i].count;
-        }
-    return sum;
-}
-
 static void collectives_side(struct diff_job *job, int side, struct collectives_sums *sums)
 {
     const struct cost_tree *tree = job->workload->trees[side];
@@ -105,16 +91,16 @@ static void collectives_side(struct diff_job *job, int side, struct collectives_
         const char *how;
         if (node->kind != COST_COLLECTIVE || strncmp(node->name, COST_COLLECTIVE_WAIT, strlen(COST_COLLECTIVE_WAIT)) == 0)
             continue; // a host waits there
-        struct cost_row row = collectives_row(job, side, i);
-        if (!row.count && !row.busy_ns)
+        struct diff_sums leaf = diff_leaf_sums(job, side, i);
+        if (leaf.count == 0 && leaf.busy == 0)
             continue;
         const char *name = collectives_split(job, node->name, &how);
         struct collectives_sum *sum =
             collectives_find(sums, name, collectives_size(node->shape.bytes));
-        sum->of.count[side] += (double)row.count / steps;
-        sum->of.busy_ns[side] += factor * (double)row.busy_ns;
-        sum->of.exposed_ns[side] += factor * (double)row.ns;
-        collectives_way_add(sum->ways[side], how, (double)row.busy_ns);
+        sum->of.count[side] += leaf.count / steps;
+        sum->of.busy_ns[side] += factor * leaf.busy;
+        sum->of.exposed_ns[side] += factor * leaf.ns;
+        collectives_way_add(sum->ways[side], how, leaf.busy);
     }
 }
 
