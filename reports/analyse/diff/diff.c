@@ -116,10 +116,11 @@ static void diff_notes(struct diff_job *job)
         diff_note(job, "No suspects: the fingerprint of a side is not in the store.");
 }
 
-static void diff_unexplained(struct diff_job *job, const char *fmt, const char *name)
+// fmt has the workload's name. What was found so far is taken back.
+static int diff_unexplained(struct diff_job *job, const char *fmt)
 {
-    job->workload->unexplained = arena_print(job->arena, fmt, name);
     struct diff_workload *workload = job->workload;
+    workload->unexplained = arena_print(job->arena, fmt, workload->name);
     alignment_free(workload->alignment);
     workload->alignment = NULL;
     for (int side = 0; side < 2; side++) {
@@ -128,6 +129,7 @@ static void diff_unexplained(struct diff_job *job, const char *fmt, const char *
     }
     workload->contribution_count = workload->row_count = 0; // their names went with the trees
     workload->residual_ns = workload->slower_ns = workload->faster_ns = NAN;
+    return 0;
 }
 
 static int diff_explain(struct diff_job *job, struct error *err)
@@ -136,42 +138,20 @@ static int diff_explain(struct diff_job *job, struct error *err)
     int rc = diff_load_sides(job, err);
     if (rc)
         return rc;
-    if (job->pair_count == 0) {
-        diff_unexplained(
-            job,
-            "no launches of '%s' were traced: `schedule: {traced_launches: 4}` in the plan makes "
-            "`upgate ab` "
-            "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run",
-            workload->name);
-        return 0;
-    }
-    if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 ||
-        workload->trees[1]->window_count == 0) {
-        diff_unexplained(job,
-                         "the traced launches of '%s' hold no step that could be compared on both "
-                         "sides: they were too "
-                         "short, or nothing was recorded",
-                         workload->name);
-        return 0;
-    }
-    if (isnan(job->untraced.delta)) {
-        diff_unexplained(job, "the step time of '%s' was not measured on both sides",
-                         workload->name);
-        return 0;
-    }
-    if (!diff_units_make(job)) {
-        diff_unexplained(
-            job,
-            "no pair of traced launches of '%s' has steps on both sides that could be compared",
-            workload->name);
-        return 0;
-    }
+    if (job->pair_count == 0)
+        return diff_unexplained(job, "no launches of '%s' were traced: `schedule: {traced_launches: 4}` in the plan makes `upgate ab` "
+                                     "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run");
+    if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 || workload->trees[1]->window_count == 0)
+        return diff_unexplained(job, "the traced launches of '%s' hold no step that could be compared on both sides: they were too "
+                                     "short, or nothing was recorded");
+    if (isnan(job->untraced.delta))
+        return diff_unexplained(job, "the step time of '%s' was not measured on both sides");
+    if (!diff_units_make(job))
+        return diff_unexplained(job, "no pair of traced launches of '%s' has steps on both sides that could be compared");
     for (int side = 0; side < 2; side++) {
-        double traced = strcmp(job->untraced.unit, "launch") == 0
-                            ? job->units.total_wall[side] / job->units.pairs
-                            : job->units.total_wall[side] / job->units.total_steps[side];
-        workload->traced_ratio[side] =
-            traced / (1 - fmin(job->foreign[side], 0.99)) / job->untraced.step[side];
+        double of = strcmp(job->untraced.unit, "launch") == 0 ? job->units.pairs : job->units.total_steps[side];
+        double traced = job->units.total_wall[side] / of;
+        workload->traced_ratio[side] = traced / (1 - fmin(job->foreign[side], 0.99)) / job->untraced.step[side];
         workload->windows[side] = job->units.used[side];
     }
     workload->traced_pairs = job->units.pairs;
@@ -179,14 +159,9 @@ static int diff_explain(struct diff_job *job, struct error *err)
     workload->alignment = align_trees(workload->trees[0], workload->trees[1], &opts);
     workload->match_coverage = workload->alignment->coverage;
     diff_contribute(job);
-    if (workload->unaccounted[0] > diff_blind && workload->unaccounted[1] > diff_blind) {
-        diff_unexplained(job,
-                         "the traced launches of '%s' show next to nothing of what ran: events "
-                         "were lost, or could not be "
-                         "recorded on this machine (`upgate doctor` says what it allows)",
-                         workload->name);
-        return 0;
-    }
+    if (workload->unaccounted[0] > diff_blind && workload->unaccounted[1] > diff_blind)
+        return diff_unexplained(job, "the traced launches of '%s' show next to nothing of what ran: events were lost, or could not be "
+                                     "recorded on this machine (`upgate doctor` says what it allows)");
     diff_collectives(job);
     diff_stragglers_judge(job);
     diff_late(job);
@@ -294,31 +269,24 @@ static int diff_check(struct store *store, struct diff *diff, struct error *err)
     return 0;
 }
 
-struct diff_id {
-    int64_t id;
-    const char *mode;
-};
-
 static int diff_workloads(struct store *store, const struct diff_opts *opts, struct diff *diff,
-                          struct diff_id **ret_ids, struct error *err)
+                          int64_t **ret_ids, struct error *err)
 {
     sqlite3_stmt *stmt =
-        store_query(store, err, "SELECT id, name, mode FROM workload ORDER BY id LIMIT 1000", "");
+        store_query(store, err, "SELECT id, name FROM workload ORDER BY id LIMIT 1000", "");
     if (!stmt)
         return err->code;
-    struct diff_id *ids = arena_alloc(diff->arena, 1000, sizeof *ids);
+    int64_t *ids = arena_alloc(diff->arena, 1000, sizeof *ids);
     diff->workloads = arena_alloc(diff->arena, 1000, sizeof *diff->workloads);
     struct strbuf names = {0};
     int rc;
     while ((rc = store_step(store, stmt, err)) > 0 && diff->workload_count < 1000) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 1),
-                   *mode = (const char *)sqlite3_column_text(stmt, 2);
+        const char *name = (const char *)sqlite3_column_text(stmt, 1);
         name = name ? name : "";
         strbuf_add(&names, "%s'%s'", names.len ? ", " : "", name);
         if (opts->workload && strcmp(opts->workload, name) != 0)
             continue;
-        ids[diff->workload_count] = (struct diff_id){sqlite3_column_int64(stmt, 0),
-                                                     arena_copy(diff->arena, mode ? mode : "")};
+        ids[diff->workload_count] = sqlite3_column_int64(stmt, 0);
         diff->workloads[diff->workload_count++].name = arena_copy(diff->arena, name);
     }
     if (rc > 0)
@@ -338,7 +306,7 @@ int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff 
                  struct error *err)
 {
     struct diff *diff = xcalloc(1, sizeof *diff);
-    struct diff_id *ids = NULL;
+    int64_t *ids = NULL;
     struct error own = {0};
     struct error *to = err ? err : &own;
     diff->arena = arena_new();
@@ -352,8 +320,7 @@ int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff 
                                .arena = diff->arena,
                                .opts = opts,
                                .workload = &diff->workloads[i],
-                               .workload_id = ids[i].id,
-                               .mode = ids[i].mode,
+                               .workload_id = ids[i],
                                .differences = differences};
         rc = diff_workload_make(&job, to);
     }

@@ -41,7 +41,6 @@ struct diff_job {
     const struct diff_opts *opts;
     struct diff_workload *workload;
     int64_t workload_id;
-    const char *mode;
     struct diff_untraced untraced;
     struct diff_pair *pairs;
     size_t pair_count;
