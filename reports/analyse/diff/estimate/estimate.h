@@ -9,8 +9,15 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "contracts/metrics.h"
 
 struct diff_job;
+
+struct diff_cell { // of the workload, as it was judged
+    double a, ratio, lo, hi, margin; // NAN: not measured
+    bool gates, fails, inconclusive; // its verdict, whether it gates or not
+    const char *unit;                // "": there is no such cell
+};
 
 // What launches that were not traced say (measure.c). NAN: not measured.
 struct diff_untraced {
@@ -68,6 +75,7 @@ struct diff_prior { // what all contributions of a store say about the spread of
     size_t next;
 };
 
+int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struct error *err); // measure.c, too
 int diff_measure(struct diff_job *job, struct error *err);
 // False: there is nothing to compare. Needs trees, untraced numbers and has_gpu.
 bool diff_units_make(struct diff_job *job);

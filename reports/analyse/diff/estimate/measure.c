@@ -20,38 +20,37 @@ enum { MEASURE_COLD_STEPS = 5 };
 // would explain too little.
 static const double measure_tail = 0.015, measure_tail_far = 0.05;
 
-struct measure_cell {
-    double a, b, ratio, lo, hi; // NAN: not measured
-    double *ratios;             // ln(b / a) of its pairs, in the arena; NULL: in the store
-    size_t ratio_count;
-};
+static const struct diff_cell measure_none = {.a = NAN, .ratio = NAN, .lo = NAN, .hi = NAN, .margin = NAN, .unit = ""};
 
-static bool measure_usable(const struct measure_cell *cell)
+static bool measure_usable(const struct diff_cell *cell)
 {
     return isfinite(cell->a) && cell->a > 0 && isfinite(cell->ratio) && cell->ratio > 0;
 }
 
-static int measure_cell(struct diff_job *job, const char *metric, struct measure_cell *ret,
-                        struct error *err)
+int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struct error *err)
 {
-    *ret = (struct measure_cell){NAN, NAN, NAN, NAN, NAN, NULL, 0};
-    sqlite3_stmt *stmt =
-        store_query(job->store, err,
-                    "SELECT median_a, median_b, ratio, ci_lower, ci_upper FROM cell "
-                    "WHERE workload = ? AND metric = ?",
-                    "ss", job->workload->name, metric);
-    int rc = stmt ? store_step(job->store, stmt, err) : err->code;
-    if (rc <= 0)
-        return rc;
-    *ret = (struct measure_cell){diff_column(stmt, 0), diff_column(stmt, 1),
-                                 diff_column(stmt, 2), diff_column(stmt, 3),
-                                 diff_column(stmt, 4), NULL, 0};
-    sqlite3_reset(stmt);
-    return 0;
+    for (int i = 0; i < METRIC_COUNT; i++)
+        cells[i] = measure_none;
+    sqlite3_stmt *stmt = store_query(job->store, err,
+                                     "SELECT metric, median_a, ratio, ci_lower, ci_upper, margin, gating, verdict, unit FROM cell WHERE workload = ?",
+                                     "s", job->workload->name);
+    int rc = stmt ? 0 : err->code;
+    while (stmt && (rc = store_step(job->store, stmt, err)) > 0) {
+        const char *metric = (const char *)sqlite3_column_text(stmt, 0), *verdict = (const char *)sqlite3_column_text(stmt, 7);
+        const char *unit = (const char *)sqlite3_column_text(stmt, 8);
+        const struct diff_cell cell = {.a = diff_column(stmt, 1), .ratio = diff_column(stmt, 2), .lo = diff_column(stmt, 3),
+                                       .hi = diff_column(stmt, 4), .margin = diff_column(stmt, 5), .gates = sqlite3_column_int(stmt, 6),
+                                       .fails = verdict && strcmp(verdict, "fail") == 0,
+                                       .inconclusive = verdict && strcmp(verdict, "inconclusive") == 0,
+                                       .unit = arena_copy(job->arena, unit ? unit : "")};
+        for (int i = 0; i < METRIC_COUNT && metric; i++)
+            if (strcmp(metric, metric_infos[i].name) == 0)
+                cells[i] = cell;
+    }
+    return rc;
 }
 
-static void measure_take(struct diff_untraced *untraced, const struct measure_cell *cell,
-                         const char *unit)
+static void measure_take(struct diff_untraced *untraced, const struct diff_cell *cell, const char *unit)
 {
     untraced->unit = unit;
     untraced->step[0] = cell->a;
@@ -59,8 +58,6 @@ static void measure_take(struct diff_untraced *untraced, const struct measure_ce
     untraced->delta = cell->a * (cell->ratio - 1);
     untraced->lo = cell->a * (cell->lo - 1);
     untraced->hi = cell->a * (cell->hi - 1);
-    untraced->ratios = cell->ratios;
-    untraced->ratio_count = cell->ratio_count;
 }
 
 static int measure_ratios(struct diff_job *job, const char *metric, struct error *err)
@@ -167,60 +164,66 @@ static double measure_value(const struct measure_launch *launch, enum measure_wh
     return what == MEASURE_MEDIAN ? launch->median : launch->mean;
 }
 
+struct measure_made { // a cell of launches
+    struct diff_cell cell;
+    double *ratios; // ln(b / a) of its pairs, in the arena
+    size_t ratio_count;
+};
+
 // The cell that the gate would make of these launches, roughly: median over launches, mean of the
 // pairs' log ratios.
-static struct measure_cell measure_cell_of(struct diff_job *job,
-                                           const struct measure_launch *launches, size_t count,
-                                           enum measure_what what)
+static struct measure_made measure_make(struct diff_job *job, const struct measure_launch *launches, size_t count, enum measure_what what)
 {
-    struct measure_cell cell = {NAN, NAN, NAN, NAN, NAN, NULL, 0};
-    double *values = xcalloc(count + 1, sizeof *values),
-           *ratios = arena_alloc(job->arena, count + 1, sizeof *ratios);
-    size_t ratio_count = 0;
+    struct measure_made made = {.cell = measure_none, .ratios = arena_alloc(job->arena, count + 1, sizeof *made.ratios)};
+    double *values = xcalloc(count + 1, sizeof *values), medians[2];
     for (int side = 0; side < 2; side++) {
         size_t n = 0;
         for (size_t i = 0; i < count; i++)
             if (launches[i].side == side && measure_value(&launches[i], what) > 0)
                 values[n++] = measure_value(&launches[i], what);
-        *(side ? &cell.b : &cell.a) = quantile_median(values, n);
+        medians[side] = quantile_median(values, n);
     }
+    free(values);
     for (size_t i = 0; i + 1 < count; i++) { // launches of a pair stand side by side
         const struct measure_launch *x = &launches[i], *y = &launches[i + 1];
         double vx = measure_value(x, what), vy = measure_value(y, what);
         if (x->pair == y->pair && x->side != y->side && vx > 0 && vy > 0)
-            ratios[ratio_count++] = x->side ? log(vx / vy) : log(vy / vx);
+            made.ratios[made.ratio_count++] = x->side ? log(vx / vy) : log(vy / vx);
     }
-    cell.ratio = ratio_count ? exp(quantile_mean(ratios, ratio_count)) : cell.b / cell.a;
-    struct interval interval = mean_interval(ratios, (int)ratio_count, 0.005);
+    made.cell.a = medians[0];
+    made.cell.ratio = made.ratio_count ? exp(quantile_mean(made.ratios, made.ratio_count)) : medians[1] / medians[0];
+    struct interval interval = mean_interval(made.ratios, (int)made.ratio_count, 0.005);
     if (interval.has_bounds) {
-        cell.lo = exp(interval.lower);
-        cell.hi = exp(interval.upper);
+        made.cell.lo = exp(interval.lower);
+        made.cell.hi = exp(interval.upper);
     }
-    free(values);
-    cell.ratios = ratios;
-    cell.ratio_count = ratio_count;
-    return cell;
+    return made;
+}
+
+static void measure_take_made(struct diff_untraced *untraced, const struct measure_made *made)
+{
+    measure_take(untraced, &made->cell, "step");
+    untraced->ratios = made->ratios;
+    untraced->ratio_count = made->ratio_count;
 }
 
 // No cell: the run was not judged. Its steps say the same, less surely.
 static int measure_steps(struct diff_job *job, bool traced, struct error *err)
 {
     struct measure_launch *launches = NULL;
+    struct measure_made made = {.cell = measure_none};
     size_t count = 0;
     int rc = measure_launches(job, traced, &launches, &count, err);
-    struct measure_cell cell =
-        rc ? (struct measure_cell){.a = NAN} : measure_cell_of(job, launches, count, MEASURE_MEDIAN);
-    if (rc == 0 && measure_usable(&cell)) {
-        measure_take(&job->untraced, &cell, "step");
+    if (rc == 0)
+        made = measure_make(job, launches, count, MEASURE_MEDIAN);
+    if (measure_usable(&made.cell)) {
+        measure_take_made(&job->untraced, &made);
         if (traced) // it is the traced pairs that say how far they are apart, and they are asked
             job->untraced.ratio_count = 0;
-        if (!isfinite(cell.lo))
+        if (!isfinite(made.cell.lo))
             job->untraced.lo = job->untraced.hi = NAN;
-        diff_note(
-            job,
-            traced ? "There are no untraced launches: the traced ones stand in for them, with what "
-                     "tracing costs."
-                   : "The run was not judged: the step times are medians of its launches so far.");
+        diff_note(job, traced ? "There are no untraced launches: the traced ones stand in for them, with what tracing costs."
+                              : "The run was not judged: the step times are medians of its launches so far.");
     }
     free(launches);
     return rc;
@@ -247,57 +250,53 @@ static bool measure_tail_differs(const struct measure_launch *launches, size_t c
 // The median says what most steps do. What hits few of them moves the mean only, and then the mean
 // is what is explained. (The cell of the throughput cannot tell: its ratio is of couples, and as
 // robust as the median's.)
-static bool measure_is_mean(const struct measure_cell *mean, const struct measure_cell *step,
-                            bool differs)
+static bool measure_is_mean(const struct diff_cell *mean, const struct diff_cell *step, bool differs)
 {
     double apart = fabs(log(mean->ratio / step->ratio));
     bool outside = isfinite(mean->lo) && (step->ratio < mean->lo || step->ratio > mean->hi);
     return apart > measure_tail && (differs || (outside && apart > measure_tail_far));
 }
 
-static int measure_mean(struct diff_job *job, const struct measure_cell *step, struct error *err)
+static int measure_mean(struct diff_job *job, const struct diff_cell *step, struct error *err)
 {
     struct measure_launch *launches = NULL;
+    struct measure_made mean = {.cell = measure_none};
     size_t count = 0;
     int rc = measure_launches(job, false, &launches, &count, err);
     bool differs = rc == 0 && measure_tail_differs(launches, count);
-    struct measure_cell mean =
-        rc ? (struct measure_cell){.a = NAN} : measure_cell_of(job, launches, count, MEASURE_MEAN);
+    if (rc == 0)
+        mean = measure_make(job, launches, count, MEASURE_MEAN);
     free(launches);
-    if (rc || !measure_usable(&mean) || !measure_is_mean(&mean, step, differs))
+    if (!measure_usable(&mean.cell) || !measure_is_mean(&mean.cell, step, differs))
         return rc;
-    measure_take(&job->untraced, &mean, "step");
+    measure_take_made(&job->untraced, &mean);
     job->untraced.mean = true;
     diff_note(job,
-              "Few steps take most of the difference: the mean step changed by %+.1f %%, the "
-              "median by %+.1f %%; the mean "
+              "Few steps take most of the difference: the mean step changed by %+.1f %%, the median by %+.1f %%; the mean "
               "is what is explained here.",
-              100 * (mean.ratio - 1), 100 * (step->ratio - 1));
+              100 * (mean.cell.ratio - 1), 100 * (step->ratio - 1));
     return 0;
 }
 
-static int measure_once(struct diff_job *job, const char *metric, struct diff_untraced_once *ret, struct error *err)
+static struct diff_untraced_once measure_once(const struct diff_cell *cell)
 {
-    struct measure_cell cell;
-    int rc = measure_cell(job, metric, &cell, err);
-    if (rc || !measure_usable(&cell))
-        return rc;
-    *ret = (struct diff_untraced_once){{cell.a, cell.a * cell.ratio}, cell.a * (cell.lo - 1), cell.a * (cell.hi - 1)};
-    return 0;
+    if (!measure_usable(cell))
+        return (struct diff_untraced_once){{NAN, NAN}, NAN, NAN};
+    return (struct diff_untraced_once){{cell->a, cell->a * cell->ratio}, cell->a * (cell->lo - 1), cell->a * (cell->hi - 1)};
 }
 
 int diff_measure(struct diff_job *job, struct error *err)
 {
-    static const char *const metrics[][2] = {
-        {"step_time", "step"}, {"latency_p50", "request"}, {"total_time", "launch"}};
+    static const struct {
+        enum metric_id metric;
+        const char *unit;
+    } typical[] = {{METRIC_STEP_TIME, "step"}, {METRIC_LATENCY_P50, "request"}, {METRIC_TOTAL_TIME, "launch"}};
+    struct diff_cell cells[METRIC_COUNT];
     struct diff_untraced *untraced = &job->untraced;
-    *untraced = (struct diff_untraced){.unit = "step",
-                                       .step = {NAN, NAN},
-                                       .delta = NAN,
-                                       .lo = NAN,
-                                       .hi = NAN,
-                                       .cold = {{NAN, NAN}, NAN, NAN},
-                                       .cpu = {{NAN, NAN}, NAN, NAN}};
+    int rc = diff_cells(job, cells, err);
+    *untraced = (struct diff_untraced){.unit = "step", .step = {NAN, NAN}, .delta = NAN, .lo = NAN, .hi = NAN,
+                                       .cold = measure_once(&cells[METRIC_FIRST_STEP_TIME]),
+                                       .cpu = measure_once(&cells[METRIC_CPU_TIME])};
     int64_t steps = 0;
     struct error none = {0};
     bool has_steps = store_get_int(job->store, &steps, &none,
@@ -305,26 +304,20 @@ int diff_measure(struct diff_job *job, struct error *err)
                                    "pair p ON p.id = l.pair_id "
                                    "WHERE p.workload_id = ? LIMIT 1",
                                    "i", job->workload_id) == 0;
-    int rc = 0;
-    for (size_t i = 0; i < sizeof metrics / sizeof *metrics && rc == 0 && isnan(untraced->delta);
-         i++) {
-        struct measure_cell cell;
-        if (i == 2 &&
-            has_steps) // without a cell of the steps the run was not judged; its steps say more
+    for (size_t i = 0; i < sizeof typical / sizeof *typical && rc == 0 && isnan(untraced->delta); i++) {
+        const struct diff_cell *cell = &cells[typical[i].metric];
+        if (typical[i].metric == METRIC_TOTAL_TIME && has_steps) // without a cell of the steps the run was not judged; its steps say more
             break;
-        rc = measure_cell(job, metrics[i][0], &cell, err);
-        if (rc || !measure_usable(&cell))
+        if (!measure_usable(cell))
             continue;
-        measure_take(untraced, &cell, metrics[i][1]);
-        rc = measure_ratios(job, metrics[i][0], err);
-        if (rc == 0 && i == 0)
-            rc = measure_mean(job, &cell, err);
+        measure_take(untraced, cell, typical[i].unit);
+        rc = measure_ratios(job, metric_infos[typical[i].metric].name, err);
+        if (rc == 0 && typical[i].metric == METRIC_STEP_TIME)
+            rc = measure_mean(job, cell, err);
     }
     if (rc == 0 && isnan(untraced->delta) && has_steps)
         rc = measure_steps(job, false, err);
     if (rc == 0 && isnan(untraced->delta) && has_steps)
         rc = measure_steps(job, true, err);
-    if (rc == 0)
-        rc = measure_once(job, "first_step_time", &untraced->cold, err);
-    return rc ? rc : measure_once(job, "cpu_time", &untraced->cpu, err);
+    return rc;
 }

@@ -24,11 +24,6 @@ enum { SLOW_TYPICAL, SLOW_SLOW, SLOW_CLASSES, SLOW_NEITHER = SLOW_CLASSES }; // 
 static const double slow_part_min = 0.05;
 static const double slow_quantile = 0.99; // of latency_p99
 
-struct slow_cell {
-    double ratio, lo, hi; // NAN: not measured
-    bool open, failed;    // open: it gates, and fails or is inconclusive
-};
-
 struct slow_launch { // the launch of a side in a pair
     double steps[SLOW_CLASSES], wall[SLOW_CLASSES]; // of its windows, over all ranks
     double longest;          // what the steps of its slowest rank take
@@ -49,63 +44,54 @@ struct slow {
 
 // --- who asks -------------------------------------------------------------------------------------
 
-static int slow_cells(struct diff_job *job, struct slow_cell cells[METRIC_COUNT], struct error *err)
+static bool slow_failed(const struct diff_cell *cell)
 {
-    for (int i = 0; i < METRIC_COUNT; i++)
-        cells[i] = (struct slow_cell){NAN, NAN, NAN, false, false};
-    sqlite3_stmt *stmt = store_query(job->store, err,
-                                     "SELECT metric, ratio, ci_lower, ci_upper, verdict, gating FROM cell WHERE workload = ?", "s",
-                                     job->workload->name);
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(job->store, stmt, err)) > 0) {
-        const char *metric = (const char *)sqlite3_column_text(stmt, 0), *verdict = (const char *)sqlite3_column_text(stmt, 4);
-        bool gates = sqlite3_column_int(stmt, 5), failed = gates && verdict && strcmp(verdict, "fail") == 0;
-        bool open = failed || (gates && verdict && strcmp(verdict, "inconclusive") == 0);
-        for (int i = 0; i < METRIC_COUNT && metric; i++)
-            if (strcmp(metric, metric_infos[i].name) == 0)
-                cells[i] = (struct slow_cell){diff_column(stmt, 1), diff_column(stmt, 2), diff_column(stmt, 3), open, failed};
-    }
-    return rc;
+    return cell->gates && cell->fails;
 }
 
-static bool slow_from_0(const struct slow_cell *cell)
+static bool slow_open(const struct diff_cell *cell)
+{
+    return cell->gates && (cell->fails || cell->inconclusive);
+}
+
+static bool slow_from_0(const struct diff_cell *cell)
 {
     return cell->lo > 1 || cell->hi < 1;
 }
 
 // The mean step fails wherever the typical one does, and p99 where the median does: that is explained with the typical step. Such a
 // cell asks where it says more than the typical one.
-static bool slow_asks(const struct slow_cell *cell, const struct slow_cell *typical)
+static bool slow_asks(const struct diff_cell *cell, const struct diff_cell *typical)
 {
     double usual = isfinite(typical->ratio) ? typical->ratio : 1;
     bool beyond = cell->lo > usual || cell->hi < usual;
-    bool alone = cell->open && !(cell->failed ? typical->failed : typical->open);
+    bool alone = slow_open(cell) && !(slow_failed(cell) ? slow_failed(typical) : slow_open(typical));
     return alone || (slow_from_0(cell) && beyond);
 }
 
 // Those that fail first. sign: which way the gate has told the candidate to be; 0: not told.
-static bool slow_asked(const struct slow_cell *cells, struct diff_slow *told, double *ret_sign)
+static bool slow_asked(const struct diff_cell *cells, struct diff_slow *told, double *ret_sign)
 {
-    const struct slow_cell none = {NAN, NAN, NAN, false, false};
-    const struct slow_cell *step = &cells[METRIC_STEP_TIME], *request = &cells[METRIC_LATENCY_P50];
+    const struct diff_cell none = {.ratio = NAN, .lo = NAN, .hi = NAN};
+    const struct diff_cell *step = &cells[METRIC_STEP_TIME], *request = &cells[METRIC_LATENCY_P50];
     const struct {
         enum metric_id metric;
-        const struct slow_cell *typical;
+        const struct diff_cell *typical;
     } asking[] = {{METRIC_SLOW_STEPS, &none},
                   {METRIC_MEAN_STEP_TIME, isfinite(step->ratio) ? step : request},
                   {METRIC_LATENCY_P99, isfinite(request->ratio) ? request : step}};
     const size_t count = sizeof asking / sizeof *asking;
     for (size_t i = 0; i < 2 * count; i++) {
         enum metric_id metric = asking[i % count].metric;
-        const struct slow_cell *cell = &cells[metric];
-        if (cell->failed != (i < count) || !slow_asks(cell, asking[i % count].typical))
+        const struct diff_cell *cell = &cells[metric];
+        if (slow_failed(cell) != (i < count) || !slow_asks(cell, asking[i % count].typical))
             continue;
         told->metric = metric_infos[metric].name;
-        told->failed = cell->failed;
-        told->open = cell->open && !cell->failed;
-        told->typical_failed = step->failed || request->failed;
+        told->failed = slow_failed(cell);
+        told->open = slow_open(cell) && !slow_failed(cell);
+        told->typical_failed = slow_failed(step) || slow_failed(request);
         told->tail = metric == METRIC_LATENCY_P99;
-        *ret_sign = cell->failed ? 1 : !slow_from_0(cell) ? 0 : cell->lo > 1 ? 1 : -1;
+        *ret_sign = slow_failed(cell) ? 1 : !slow_from_0(cell) ? 0 : cell->lo > 1 ? 1 : -1;
         return true;
     }
     return false;
@@ -482,9 +468,9 @@ static void slow_begin(const struct diff_job *job, struct slow *slow)
 
 int diff_slow(struct diff_job *job, struct error *err)
 {
-    struct slow_cell cells[METRIC_COUNT];
+    struct diff_cell cells[METRIC_COUNT];
     double sign = 0;
-    int rc = slow_cells(job, cells, err);
+    int rc = diff_cells(job, cells, err);
     if (rc || strcmp(job->untraced.unit, "launch") == 0 || !slow_asked(cells, &job->workload->slow, &sign))
         return rc;
     struct slow slow = {0};

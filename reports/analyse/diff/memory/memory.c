@@ -107,18 +107,17 @@ const char *diff_memory_key(struct arena *arena, const char *name)
 // --- out of the store -----------------------------------------------------------------------------
 
 // False: the cell says nothing that had to be explained.
-static bool memory_wanted(struct memory_job *job, sqlite3_stmt *stmt)
+static bool memory_wanted(struct diff_memory *memory, const struct diff_cell *cells, enum metric_id metric)
 {
-    double a = diff_column(stmt, 0), ratio = diff_column(stmt, 1), lower = diff_column(stmt, 2), upper = diff_column(stmt, 3);
-    double margin = diff_column(stmt, 4);
-    const char *verdict = (const char *)sqlite3_column_text(stmt, 5);
-    job->memory->failed = verdict && strcmp(verdict, "fail") == 0;
-    job->memory->time_failed = sqlite3_column_int(stmt, 6);
-    job->memory->peak_a_bytes = a;
-    job->memory->peak_b_bytes = a * ratio;
-    bool open = job->memory->gpu && verdict && strcmp(verdict, "inconclusive") == 0, told = open || lower > 1 || upper < 1;
-    bool differs = told && fabs(ratio - 1) > (job->memory->gpu ? memory_gpu_differs_min : margin);
-    return a > 0 && a < INFINITY && ratio > 0 && ratio < INFINITY && (job->memory->failed || differs);
+    const struct diff_cell *cell = &cells[metric];
+    memory->failed = cell->fails;
+    for (int i = 0; i < METRIC_COUNT; i++)
+        memory->time_failed |= cells[i].gates && cells[i].fails && strcmp(cells[i].unit, cell->unit) != 0;
+    memory->peak_a_bytes = cell->a;
+    memory->peak_b_bytes = cell->a * cell->ratio;
+    bool open = memory->gpu && cell->inconclusive, told = open || cell->lo > 1 || cell->hi < 1;
+    bool differs = told && fabs(cell->ratio - 1) > (memory->gpu ? memory_gpu_differs_min : cell->margin);
+    return cell->a > 0 && cell->a < INFINITY && cell->ratio > 0 && cell->ratio < INFINITY && (memory->failed || differs);
 }
 
 // False: there are enough.
@@ -291,20 +290,12 @@ static void memory_parts(struct memory_job *job)
     memory->part_count = job->part_count;
 }
 
-static int memory_of(struct diff_job *diff, bool gpu, struct diff_memory *ret, struct error *err)
+static int memory_of(struct diff_job *diff, bool gpu, const struct diff_cell *cells, struct diff_memory *ret, struct error *err)
 {
     struct diff_memory memory = {.gpu = gpu};
     struct memory_job job = {.job = diff, .memory = &memory};
-    sqlite3_stmt *stmt = store_query(diff->store, err,
-                                     "SELECT median_a, ratio, ci_lower, ci_upper, margin, verdict, EXISTS (SELECT 1 FROM cell o WHERE "
-                                     "o.workload = c.workload AND o.gating AND o.verdict = 'fail' AND o.unit <> c.unit) "
-                                     "FROM cell c WHERE workload = ? AND metric = ?",
-                                     "ss", diff->workload->name, metric_infos[gpu ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY].name);
-    int rc = stmt ? store_step(diff->store, stmt, err) : err->code;
-    bool wanted = rc > 0 && memory_wanted(&job, stmt), sides[2] = {false, false};
-    if (rc > 0)
-        sqlite3_reset(stmt);
-    rc = rc < 0 ? rc : !wanted ? 0 : gpu ? memory_load_gpu(&job, err) : memory_load(&job, err);
+    bool wanted = memory_wanted(&memory, cells, gpu ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY), sides[2] = {false, false};
+    int rc = !wanted ? 0 : gpu ? memory_load_gpu(&job, err) : memory_load(&job, err);
     for (size_t i = 0; i < job.launch_count; i++)
         sides[job.launches[i].side] = true;
     if (rc == 0 && sides[0] && sides[1]) {
@@ -320,6 +311,8 @@ static int memory_of(struct diff_job *diff, bool gpu, struct diff_memory *ret, s
 
 int diff_memory(struct diff_job *diff, struct error *err)
 {
-    int rc = memory_of(diff, false, &diff->workload->memory, err);
-    return rc ? rc : memory_of(diff, true, &diff->workload->gpu_memory, err);
+    struct diff_cell cells[METRIC_COUNT];
+    int rc = diff_cells(diff, cells, err);
+    rc = rc ? rc : memory_of(diff, false, cells, &diff->workload->memory, err);
+    return rc ? rc : memory_of(diff, true, cells, &diff->workload->gpu_memory, err);
 }
