@@ -114,28 +114,20 @@ static bool scan_same(const char *path, const char *prepare)
 {
     struct store *store = NULL;
     struct error err = {0};
-    struct rows got = {0}, many = {0}, want = {0};
+    struct rows got = {0}, want = {0};
     const struct scan scan = {.table = "t", .columns = "a, b, c, d", .column_count = COLUMNS,
-                              .row = rows_push, .restart = rows_restart, .arg = &got};
-    const struct scan scan_many = {.table = "t", .columns = "a, b, c, d", .column_count = COLUMNS,
-                                   .rows = rows_push_many, .restart = rows_restart, .arg = &many};
+                              .rows = rows_push_many, .restart = rows_restart, .arg = &got};
     CHECK_INT(store_open(path, STORE_READ, &store, &err), 0);
     if (prepare)
         CHECK_INT(sqlite3_exec(store_db(store), prepare, NULL, NULL, NULL), SQLITE_OK);
     CHECK_INT(scan_table(store, &scan, &err), 0);
-    CHECK_INT(scan_table(store, &scan_many, &err), 0);
     CHECK(prepare || sqlite3_get_autocommit(store_db(store)));
     rows_of_sql(store, &want);
     CHECK_INT(got.count, want.count);
     if (got.count && got.count == want.count)
         CHECK(!memcmp(got.values, want.values, got.count * (COLUMNS + 1) * sizeof *got.values));
-    CHECK_INT(many.count, want.count);
-    if (many.count && many.count == want.count)
-        CHECK(!memcmp(many.values, want.values, many.count * (COLUMNS + 1) * sizeof *many.values));
-    CHECK_INT(many.restarts, got.restarts);
     store_close(store);
     free(got.values);
-    free(many.values);
     free(want.values);
     return got.restarts == 0;
 }

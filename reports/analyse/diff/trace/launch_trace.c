@@ -19,11 +19,6 @@ enum {
     CLOCK_RESIDUAL_MAX_NS = 10000
 }; // the GPU's clock may be this far from the host's: a launch takes 5 us
 
-int load_fail(const struct load *load)
-{
-    return load->err && load->err->code ? load->err->code : -EIO;
-}
-
 void load_doubt(struct load *load, const char *fmt, ...)
 {
     char text[1024];
@@ -91,7 +86,7 @@ static int load_launch(struct load *load)
                                      "l.id = ? ORDER BY r.id LIMIT 1",
                                      "i", trace->launch_id);
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc = store_step(load->store, stmt, load->err);
     if (rc < 0)
         return rc;
@@ -159,7 +154,7 @@ static int load_ledger(struct load *load)
                     "launch_id = ? AND (breach OR dropped > 0) ORDER BY id",
                     "i", load->trace->launch_id);
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         const char *producer = (const char *)sqlite3_column_text(stmt, 0),
@@ -186,7 +181,7 @@ static int load_clocks(struct load *load)
                     "process p ON p.id = g.process_id WHERE p.recording_id = ? ORDER BY p.id",
                     "i", load->trace->recording_id);
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         long long pid = sqlite3_column_int64(stmt, 0), residual = sqlite3_column_int64(stmt, 3);

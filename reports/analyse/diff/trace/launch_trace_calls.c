@@ -12,9 +12,8 @@
 // One of the tables while it is read.
 struct calls_reader {
     struct load *load;
-    struct calls_join *joined; // calls by process and correlation, for their syncs
-    size_t joined_count;
-    size_t first; // rows before this reader
+    struct calls_join *joined; // of each call that was read, then by process and correlation: for their syncs
+    size_t first;              // calls there were before this table
 };
 
 struct calls_join {
@@ -25,31 +24,32 @@ struct calls_join {
 
 enum { CALL_START, CALL_DUR, CALL_PROCESS, CALL_THREAD, CALL_NAME, CALL_CORRELATION };
 
-static void calls_row(void *arg, const int64_t *values, uint32_t nulls)
+static void calls_rows(void *arg, const struct scan_row *rows, size_t count)
 {
     struct calls_reader *reader = arg;
-    struct load *load = reader->load;
-    uint32_t rank;
-    (void)nulls;
-    if (!load_place(load, values[CALL_PROCESS], values[CALL_START], values[CALL_DUR], &rank))
-        return;
-    vector_push(reader->joined, reader->joined_count, (struct calls_join){values[CALL_PROCESS], values[CALL_CORRELATION]});
-    struct launch_call *row = vector_add(load->trace->calls, load->trace->call_count);
-    *row = (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR],
-                                (const char *)(intptr_t)values[CALL_NAME],
-                                load_thread(load, values[CALL_THREAD]), rank};
+    struct launch_trace *trace = reader->load->trace;
+    for (size_t i = 0; i < count; i++) {
+        const int64_t *values = rows[i].values;
+        uint32_t rank;
+        if (!load_place(reader->load, values[CALL_PROCESS], values[CALL_START], values[CALL_DUR], &rank))
+            continue;
+        reader->joined = vector_room(reader->joined, trace->call_count, sizeof *reader->joined);
+        reader->joined[trace->call_count] = (struct calls_join){values[CALL_PROCESS], values[CALL_CORRELATION]};
+        vector_push(trace->calls, trace->call_count,
+                    (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR],
+                                         (const char *)(intptr_t)values[CALL_NAME],
+                                         load_thread(reader->load, values[CALL_THREAD]), rank});
+    }
 }
 
 static void calls_restart(void *arg)
 {
     struct calls_reader *reader = arg;
     reader->load->trace->call_count = reader->first;
-    reader->joined_count = 0;
 }
 
-static int64_t calls_call_owner(void *arg, const int64_t *values, uint32_t nulls)
+static int64_t calls_owner(void *arg, const int64_t *values)
 {
-    (void)nulls;
     return load_owner(((struct calls_reader *)arg)->load, values[CALL_PROCESS]);
 }
 
@@ -67,9 +67,9 @@ static int calls_read(struct calls_reader *reader)
     const struct scan scan = {.table = "gpu_call",
                               .columns = "start_ns, dur_ns, process_id, thread_id, name_id, correlation",
                               .column_count = 6,
-                              .row = calls_row,
+                              .rows = calls_rows,
                               .restart = calls_restart,
-                              .owner = calls_call_owner,
+                              .owner = calls_owner,
                               .wanted = load->trace->recording_id,
                               .arg = reader};
     int rc = scan_table(load->store, &scan, load->err);
@@ -78,7 +78,7 @@ static int calls_read(struct calls_reader *reader)
         const char *name = load_text(load, (int64_t)(intptr_t)row->name);
         row->name = name ? name : "[unknown]";
     }
-    trace_sort(reader->joined, reader->joined_count, sizeof *reader->joined, calls_by_join);
+    trace_sort(reader->joined, load->trace->call_count, sizeof *reader->joined, calls_by_join);
     return rc;
 }
 
@@ -86,31 +86,25 @@ static int calls_read(struct calls_reader *reader)
 
 enum { SYNC_KIND = 3, SYNC_THREAD = 5, SYNC_CORRELATION = 6 };
 
-static void syncs_row(void *arg, const int64_t *values, uint32_t nulls)
+static void syncs_rows(void *arg, const struct scan_row *rows, size_t count)
 {
     static const char *const names[] = {NULL, "wait for an event", NULL /* the GPU waits, not the host */,
                                         "wait for a stream", "wait for a context"};
     struct calls_reader *reader = arg;
-    struct load *load = reader->load;
-    int64_t kind = values[SYNC_KIND];
-    uint32_t rank;
-    (void)nulls;
-    if (kind < 0 || kind > 4 || !names[kind] ||
-        !load_place(load, values[CALL_PROCESS], values[CALL_START], values[CALL_DUR], &rank))
-        return;
-    struct calls_join join = {values[CALL_PROCESS], values[SYNC_CORRELATION]};
-    if (reader->joined_count &&
-        bsearch(&join, reader->joined, reader->joined_count, sizeof join, calls_by_join))
-        return;
-    struct launch_call *row = vector_add(load->trace->calls, load->trace->call_count);
-    *row = (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR], names[kind],
-                                load_thread(load, values[SYNC_THREAD]), rank};
-}
-
-static void syncs_restart(void *arg)
-{
-    struct calls_reader *reader = arg;
-    reader->load->trace->call_count = reader->first;
+    struct launch_trace *trace = reader->load->trace;
+    for (size_t i = 0; i < count; i++) {
+        const int64_t *values = rows[i].values, kind = values[SYNC_KIND];
+        const struct calls_join join = {values[CALL_PROCESS], values[SYNC_CORRELATION]};
+        uint32_t rank;
+        if (kind < 0 || kind > 4 || !names[kind] ||
+            !load_place(reader->load, values[CALL_PROCESS], values[CALL_START], values[CALL_DUR], &rank))
+            continue;
+        if (reader->first && bsearch(&join, reader->joined, reader->first, sizeof join, calls_by_join))
+            continue;
+        vector_push(trace->calls, trace->call_count,
+                    (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR], names[kind],
+                                         load_thread(reader->load, values[SYNC_THREAD]), rank});
+    }
 }
 
 static int calls_by_begin(const void *left, const void *right)
@@ -130,9 +124,9 @@ static int syncs_read(struct calls_reader *reader)
                               .columns =
                                   "start_ns, dur_ns, process_id, kind, stream_id, thread_id, correlation",
                               .column_count = 7,
-                              .row = syncs_row,
-                              .restart = syncs_restart,
-                              .owner = calls_call_owner,
+                              .rows = syncs_rows,
+                              .restart = calls_restart,
+                              .owner = calls_owner,
                               .wanted = load->trace->recording_id,
                               .arg = reader};
     reader->first = load->trace->call_count;
@@ -170,7 +164,7 @@ static int nccl_read(struct load *load)
                                      "coalesce(channels, 0) FROM nccl_op",
                                      "");
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         int64_t enqueued = sqlite3_column_int64(stmt, 1), end = sqlite3_column_int64(stmt, 2);

@@ -42,12 +42,11 @@ static int gpu_streams(struct gpu_loader *loader)
     sqlite3_stmt *stmt =
         store_query(load->store, load->err, "SELECT id, process_id FROM gpu_stream ORDER BY id", "");
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        struct gpu_stream_row *row = vector_add(loader->streams, loader->stream_count);
-        *row = (struct gpu_stream_row){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
-                                       LAUNCH_TRACE_NONE};
+        const struct gpu_stream_row row = {sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), LAUNCH_TRACE_NONE};
+        vector_push(loader->streams, loader->stream_count, row);
     }
     trace_ids_build(&loader->stream_ids, loader->streams, loader->stream_count, sizeof *loader->streams);
     return rc;
@@ -82,7 +81,7 @@ static int gpu_works(struct gpu_loader *loader)
                     "graph_node FROM gpu_work ORDER BY id",
                     "");
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         struct gpu_work_row *all = vector_add(loader->works, loader->work_count);
@@ -99,8 +98,7 @@ static int gpu_works(struct gpu_loader *loader)
         all->work = (uint32_t)trace->work_count;
         struct launch_work *row = vector_add(trace->works, trace->work_count);
         gpu_work_read(loader, stmt, &loader->streams[stream], process, row);
-        int64_t *kernel = vector_add(loader->kernel_ids, loader->kernel_id_count);
-        *kernel = sqlite3_column_int64(stmt, 3); // ids begin at 1: NULL reads as 0
+        vector_push(loader->kernel_ids, loader->kernel_id_count, sqlite3_column_int64(stmt, 3)); // ids begin at 1: NULL reads as 0
     }
     trace_ids_build(&loader->work_ids, loader->works, loader->work_count, sizeof *loader->works);
     return rc;
@@ -153,7 +151,7 @@ static int gpu_kernels(struct gpu_loader *loader)
                     "SELECT id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
                     "static_shared_bytes, dynamic_shared_bytes, local_bytes FROM gpu_kernel ORDER BY id",
                     "");
-    int rc = stmt ? 0 : load_fail(load);
+    int rc = stmt ? 0 : load->err->code;
     while (stmt && (rc = store_step(load->store, stmt, load->err)) == 1) {
         uint32_t at = trace_ids_find(&wanted, sqlite3_column_int64(stmt, 0));
         if (at != TRACE_NONE)
@@ -241,11 +239,10 @@ static void ops_restart(void *arg)
     loader->early = 0;
 }
 
-static int64_t ops_owner(void *arg, const int64_t *values, uint32_t nulls)
+static int64_t ops_owner(void *arg, const int64_t *values)
 {
     struct gpu_loader *loader = arg;
     uint32_t at = trace_ids_find(&loader->work_ids, values[OP_WORK]);
-    (void)nulls;
     return at == TRACE_NONE ? 0 : loader->works[at].recording_id;
 }
 

@@ -33,7 +33,7 @@ struct load_spans {
 struct load {
     struct store *store;
     struct launch_trace *trace;
-    struct error *err;
+    struct error *err; // not NULL
     int64_t pair_id, started, ended;
     int64_t recording_begin, recording_end; // end INT64_MAX: not told
     struct load_process *processes;
@@ -47,9 +47,7 @@ struct load {
     uint64_t steps_outside; // the recording
 };
 
-// launch_trace.c. An error of the store as load->err has it: for `return load_fail(load);` behind a query
-// that gave NULL.
-int load_fail(const struct load *load);
+// launch_trace.c
 void load_doubt(struct load *load, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *load_text(struct load *load, int64_t id);          // of table string; NULL: there is none
 uint32_t load_thread(const struct load *load, int64_t id);     // of host->threads

@@ -59,9 +59,8 @@ static void marks_restart(void *arg)
     ((struct marks_reader *)arg)->load->trace->mark_count = 0;
 }
 
-static int64_t marks_owner(void *arg, const int64_t *values, uint32_t nulls)
+static int64_t marks_owner(void *arg, const int64_t *values)
 {
-    (void)nulls;
     return load_owner(((struct marks_reader *)arg)->load, values[MARK_PROCESS]);
 }
 
@@ -128,18 +127,20 @@ static int marks_read(struct marks_reader *reader)
 
 enum { RANGE_START, RANGE_DUR, RANGE_PROCESS, RANGE_THREAD, RANGE_NAME };
 
-static void ranges_row(void *arg, const int64_t *values, uint32_t nulls)
+static void ranges_rows(void *arg, const struct scan_row *rows, size_t count)
 {
-    struct marks_reader *reader = arg;
-    struct load *load = reader->load;
-    uint32_t rank;
-    if (nulls & 1 << RANGE_DUR || // an instant, or it never ended
-        !load_place(load, values[RANGE_PROCESS], values[RANGE_START], values[RANGE_DUR], &rank))
-        return;
-    struct launch_range *row = vector_add(load->trace->ranges, load->trace->range_count);
-    *row = (struct launch_range){values[RANGE_START], values[RANGE_START] + values[RANGE_DUR],
-                                 (const char *)(intptr_t)values[RANGE_NAME],
-                                 load_thread(load, values[RANGE_THREAD])};
+    struct load *load = ((struct marks_reader *)arg)->load;
+    for (size_t i = 0; i < count; i++) {
+        const int64_t *values = rows[i].values;
+        uint32_t rank;
+        if (rows[i].nulls & 1 << RANGE_DUR || // an instant, or it never ended
+            !load_place(load, values[RANGE_PROCESS], values[RANGE_START], values[RANGE_DUR], &rank))
+            continue;
+        vector_push(load->trace->ranges, load->trace->range_count,
+                    (struct launch_range){values[RANGE_START], values[RANGE_START] + values[RANGE_DUR],
+                                          (const char *)(intptr_t)values[RANGE_NAME],
+                                          load_thread(load, values[RANGE_THREAD])});
+    }
 }
 
 static void ranges_restart(void *arg)
@@ -147,9 +148,8 @@ static void ranges_restart(void *arg)
     ((struct marks_reader *)arg)->load->trace->range_count = 0;
 }
 
-static int64_t ranges_owner(void *arg, const int64_t *values, uint32_t nulls)
+static int64_t ranges_owner(void *arg, const int64_t *values)
 {
-    (void)nulls;
     return load_owner(((struct marks_reader *)arg)->load, values[RANGE_PROCESS]);
 }
 
@@ -169,7 +169,7 @@ static int ranges_read(struct marks_reader *reader)
     const struct scan scan = {.table = "nvtx_range",
                               .columns = "start_ns, dur_ns, process_id, thread_id, name_id",
                               .column_count = 5,
-                              .row = ranges_row,
+                              .rows = ranges_rows,
                               .restart = ranges_restart,
                               .owner = ranges_owner,
                               .wanted = load->trace->recording_id,
@@ -202,7 +202,7 @@ static int nodes_read(struct load *load)
         "p.id = g.process_id WHERE p.recording_id = ?",
         "i", load->trace->recording_id);
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         uint32_t process = load_process_at(load, sqlite3_column_int64(stmt, 0));

@@ -19,7 +19,7 @@ int load_ranks(struct load *load)
         "1024", // UG_STEP_SLOTS_MAX; each walks over all operations, and damage may claim a million
         "i", trace->launch_id);
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     size_t pids = 0;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
@@ -46,7 +46,7 @@ int load_processes(struct load *load)
                                      "g.process_id = p.id ORDER BY p.id",
                                      "");
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         struct load_process *row = vector_add(load->processes, load->process_count);

@@ -158,15 +158,6 @@ static inline __attribute__((always_inline)) uint64_t pages_odd(const struct pag
     return odd & ~((uint64_t)RANGE_NS_END * 2 - 1);
 }
 
-static void rows_give(const struct scan *scan, const struct scan_row *rows, size_t count)
-{
-    if (scan->rows)
-        scan->rows(scan->arg, rows, count);
-    else
-        for (size_t i = 0; i < count; i++)
-            scan->row(scan->arg, rows[i].values, rows[i].nulls);
-}
-
 static inline __attribute__((always_inline)) bool pages_rows(struct pages *pages, const uint8_t *page,
                                                              uint32_t columns)
 {
@@ -183,13 +174,13 @@ static inline __attribute__((always_inline)) bool pages_rows(struct pages *pages
         if (++count == ROWS_MAX) {
             if (odd)
                 return false; // SQL says what is wrong with it
-            rows_give(pages->scan, rows, count);
+            pages->scan->rows(pages->scan->arg, rows, count);
             count = 0;
         }
     }
     if (odd)
         return false;
-    rows_give(pages->scan, rows, count);
+    pages->scan->rows(pages->scan->arg, rows, count);
     return true;
 }
 
@@ -232,7 +223,7 @@ static int64_t pages_owner(struct pages *pages, uint32_t number, bool last)
             at = pages_u16(page + 8 + (last ? 2 * ((size_t)cells - 1) : 0));
             return at < pages->usable_bytes &&
                            pages_row(pages, page, at, pages->scan->column_count, &row)
-                       ? pages->scan->owner(pages->scan->arg, row.values, row.nulls)
+                       ? pages->scan->owner(pages->scan->arg, row.values)
                        : 0;
         }
         if (page[0] != PAGE_INTERIOR || 12 + 2 * cells > pages->usable_bytes)
@@ -347,7 +338,7 @@ static int scan_sql(struct store *store, const struct scan *scan, struct error *
     sqlite3_stmt *stmt = store_query(store, err, sql, "");
     free(sql);
     if (!stmt)
-        return err ? err->code : -EIO;
+        return err->code;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         struct scan_row row = {0};
@@ -355,7 +346,7 @@ static int scan_sql(struct store *store, const struct scan *scan, struct error *
             row.values[i] = sqlite3_column_int64(stmt, (int)i);
             row.nulls |= (uint32_t)(sqlite3_column_type(stmt, (int)i) == SQLITE_NULL) << i;
         }
-        rows_give(scan, &row, 1);
+        scan->rows(scan->arg, &row, 1);
     }
     return rc;
 }

@@ -24,13 +24,12 @@ struct scan {
     const char *table;   // with rowids, no column is one
     const char *columns; // its first columns, in its order, as in SQL: "start_ns, dur_ns"
     uint32_t column_count;
-    void (*row)(void *arg, const int64_t *values, uint32_t nulls); // as in scan_row
-    // Instead of row, for tables of ten millions: up to a page at a time, as a call a row is a fifth of the time.
+    // Up to a page at a time: of ten million rows a call a row is a fifth of the time.
     void (*rows)(void *arg, const struct scan_row *rows, size_t count);
     void (*restart)(void *arg); // forget all rows: they come again
     // Which recording the row belongs to; 0: not known. Rows of a recording lie together, as they are merged
     // shard by shard: what lies between rows of one other recording is left out. NULL: every row is wanted.
-    int64_t (*owner)(void *arg, const int64_t *values, uint32_t nulls);
+    int64_t (*owner)(void *arg, const int64_t *values);
     int64_t wanted; // recording
     void *arg;
 };

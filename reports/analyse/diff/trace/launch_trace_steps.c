@@ -27,7 +27,7 @@ static int steps_blocks(struct load *load)
                     "block WHERE pair_id = ? AND side = ? ORDER BY couple",
                     "ii", load->pair_id, (int64_t)load->trace->side);
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         int64_t couple = sqlite3_column_int64(stmt, 0), begin = sqlite3_column_int64(stmt, 1),
@@ -36,9 +36,8 @@ static int steps_blocks(struct load *load)
         if (length < 0 || couple < 0 || couple > INT32_MAX || first_step > UINT32_MAX ||
             steps < 0 || steps > UINT32_MAX)
             continue;
-        struct load_block *row = vector_add(load->blocks, load->block_count);
-        *row = (struct load_block){begin, begin + length, first_step < 0 ? -1 : first_step, steps,
-                                   (int32_t)couple};
+        vector_push(load->blocks, load->block_count,
+                    (struct load_block){begin, begin + length, first_step < 0 ? -1 : first_step, steps, (int32_t)couple});
     }
     return rc;
 }
@@ -59,7 +58,7 @@ int load_steps(struct load *load)
                     "SELECT rank, idx, begin_ns, dur_ns FROM step WHERE launch_id = ? ORDER BY rank, idx",
                     "i", trace->launch_id);
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         int64_t idx = sqlite3_column_int64(stmt, 1), begin = sqlite3_column_int64(stmt, 2),
@@ -68,9 +67,8 @@ int load_steps(struct load *load)
         if (rank == LAUNCH_TRACE_NONE || idx < 0 || idx >= UINT32_MAX ||
             load->started < 0 || length < 0)
             continue;
-        struct launch_step *row = vector_add(trace->steps, trace->step_count);
-        *row =
-            (struct launch_step){load->started + begin, load->started + begin + length, rank, (uint32_t)idx};
+        vector_push(trace->steps, trace->step_count,
+                    (struct launch_step){load->started + begin, load->started + begin + length, rank, (uint32_t)idx});
     }
     return rc ? rc : steps_blocks(load);
 }
@@ -85,7 +83,7 @@ int load_phases(struct load *load)
         "begin_ns, depth",
         "i", trace->launch_id);
     if (!stmt)
-        return load_fail(load);
+        return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         uint32_t rank = steps_rank(trace, sqlite3_column_int64(stmt, 0));
