@@ -61,7 +61,6 @@ TEST(rows_are_sorted_and_merged)
     cost_tree_add(tree, a, 1, 1, 1, 1);
     cost_tree_add(tree, b, 0, 7, 7, 1);
     cost_tree_add(tree, b, 2, 1, 1, 1);
-    CHECK_INT(cost_tree_below_ns(tree, 0), 19);
     const uint32_t *first = cost_tree_finish(tree);
     CHECK_INT(tree->row_count, 3);
     CHECK_INT(first[a], 0);
@@ -124,7 +123,6 @@ TEST(deep_and_wide)
         at = child(tree, at, COST_PYTHON, "f");
     CHECK_INT(tree->nodes[at].depth, UINT16_MAX);
     cost_tree_add(tree, at, 0, 1, 1, 1);
-    CHECK_INT(cost_tree_below_ns(tree, 0), 1);
     cost_tree_finish(tree);
     CHECK_INT(cost_tree_below_ns(tree, 0), 1);
     char *long_name = malloc(65537);

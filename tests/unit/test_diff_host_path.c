@@ -723,6 +723,7 @@ TEST(every_nanosecond_once)
             all += end - begin;
             from = end;
         }
+        cost_tree_finish(world.tree);
         CHECK_INT(cost_tree_below_ns(world.tree, 0), all);
         for (size_t i = 0; i < world.tree->row_count; i++)
             if (world.tree->rows[i].ns < 0)

@@ -11,80 +11,27 @@
 #include "reports/analyse/diff/contribute/contribute.h"
 #include "reports/analyse/names/names.h"
 
-enum { GROUPS_NAMES_MAX = 3, GROUPS_MEMORY_WORDS = 64 };
+enum { GROUPS_NAMES_MAX = 3 };
 
 // A name begins with one of these: memory is asked for, given back, or brought in by a page fault.
 static const char *const groups_memory[] = {
-    "malloc",
-    "calloc",
-    "realloc",
-    "__libc_malloc",
-    "__libc_free",
-    "_int_malloc",
-    "_int_free",
-    "_int_realloc",
-    "cfree",
-    "sysmalloc",
-    "systrim",
-    "malloc_consolidate",
-    "unlink_chunk",
-    "tcache_",
-    "posix_memalign",
-    "memalign",
-    "aligned_alloc",
-    "_mid_memalign",
-    "operator new",
-    "operator delete",
-    "mmap",
-    "munmap",
-    "__mmap",
-    "__munmap",
-    "mremap",
-    "madvise",
-    "__madvise",
-    "brk",
-    "sbrk",
-    "clear_page",
-    "clear_huge_page",
-    "clear_subpage",
-    "clear_user_highpage",
-    "do_anonymous_page",
-    "do_huge_pmd_anonymous_page",
-    "asm_exc_page_fault",
-    "exc_page_fault",
-    "do_user_addr_fault",
-    "do_mem_abort",
-    "do_page_fault",
-    "do_translation_fault",
-    "handle_mm_fault",
-    "__handle_mm_fault",
-    "__alloc_pages",
-    "get_page_from_freelist",
-    "free_unref_page",
-    "free_pages_and_swap",
-    "free_pcppages_bulk",
-    "release_pages",
-    "unmap_page_range",
-    "zap_pte_range",
-    "zap_page_range",
-    "do_mmap",
-    "do_munmap",
-    "__do_munmap",
-    "vm_mmap",
-    "je_malloc",
-    "je_free",
-    "tc_malloc",
-    "tc_free",
-    "mi_malloc",
-    "mi_free",
-    "c10::alloc_cpu",
-    "c10::free_cpu",
-    "page fault",
-    "page_fault",
-    "folio_add_lru",
-    "rmqueue",
-    NULL,
-};
+    // libc's allocator
+    "malloc", "calloc", "realloc", "__libc_malloc", "__libc_free", "_int_malloc", "_int_free", "_int_realloc", "cfree", "sysmalloc",
+    "systrim", "malloc_consolidate", "unlink_chunk", "tcache_", "posix_memalign", "memalign", "aligned_alloc", "_mid_memalign",
+    "operator new", "operator delete",
+    // calls of the kernel
+    "mmap", "munmap", "__mmap", "__munmap", "mremap", "madvise", "__madvise", "brk", "sbrk",
+    // a page fault
+    "clear_page", "clear_huge_page", "clear_subpage", "clear_user_highpage", "do_anonymous_page", "do_huge_pmd_anonymous_page",
+    "asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "do_mem_abort", "do_page_fault", "do_translation_fault",
+    "handle_mm_fault", "__handle_mm_fault",
+    // pages taken and given back, ranges of them
+    "__alloc_pages", "get_page_from_freelist", "free_unref_page", "free_pages_and_swap", "free_pcppages_bulk", "release_pages",
+    "unmap_page_range", "zap_pte_range", "zap_page_range", "do_mmap", "do_munmap", "__do_munmap", "vm_mmap",
+    // other allocators
+    "je_malloc", "je_free", "tc_malloc", "tc_free", "mi_malloc", "mi_free", "c10::alloc_cpu", "c10::free_cpu",
+    // as the path names them; more of the kernel
+    "page fault", "page_fault", "folio_add_lru", "rmqueue", NULL};
 
 static const char *const groups_memory_calls[] = {
     "Malloc",       "MemAlloc",       "cudaFree", "cuMemFree", "HostAlloc",

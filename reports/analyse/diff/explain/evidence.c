@@ -2,6 +2,7 @@
 // What a contribution rests on, in sentences with numbers: time and executions on both sides, what
 // changed in shape, where it is, what is below it, what to do about a stall. Pure.
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,17 @@ static void evidence_add(struct evidence *evidence, const char *text)
         contribution->evidence[contribution->evidence_count++] = text;
 }
 
+static void evidence_print(struct evidence *evidence, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void evidence_print(struct evidence *evidence, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *text = xvasprintf(fmt, args);
+    va_end(args);
+    evidence_add(evidence, arena_copy(evidence->job->arena, text));
+    free(text);
+}
+
 // "5.90 ms a step in 96 executions", or "5.90 ms a step" where executions are not counted.
 static const char *evidence_side(struct evidence *evidence, double ns, double count)
 {
@@ -56,15 +68,11 @@ static void evidence_launches(struct evidence *evidence, double launch[2])
         launch[1] += fmax(group->launch_b, 0);
     }
     if (launch[0] + launch[1] > 0.002 * job->untraced.step[0])
-        evidence_add(evidence,
-                     arena_print(job->arena,
-                                 contribution->kind == DIFF_SYNC_ADDED
-                                     ? "of it late launches behind it, until the host was as far "
-                                       "ahead of the device again: a %s, b %s a %s"
-                                     : "of it until the host had launched it, with nothing else on "
-                                       "the device: a %s, b %s a %s",
-                                 diff_time(job, launch[0]), diff_time(job, launch[1]),
-                                 job->untraced.unit));
+        evidence_print(evidence,
+                       contribution->kind == DIFF_SYNC_ADDED
+                           ? "of it late launches behind it, until the host was as far ahead of the device again: a %s, b %s a %s"
+                           : "of it until the host had launched it, with nothing else on the device: a %s, b %s a %s",
+                       diff_time(job, launch[0]), diff_time(job, launch[1]), job->untraced.unit);
 }
 
 static void evidence_times(struct evidence *evidence)
@@ -74,10 +82,8 @@ static void evidence_times(struct evidence *evidence)
     const char *unit = job->untraced.unit;
     bool counted =
         isfinite(contribution->count_a) && contribution->count_a + contribution->count_b > 0;
-    evidence_add(evidence,
-                 arena_print(job->arena, "a: %s; b: %s",
-                             evidence_side(evidence, contribution->a_ns, contribution->count_a),
-                             evidence_side(evidence, contribution->b_ns, contribution->count_b)));
+    evidence_print(evidence, "a: %s; b: %s", evidence_side(evidence, contribution->a_ns, contribution->count_a),
+                   evidence_side(evidence, contribution->b_ns, contribution->count_b));
     double busy_a = contribution->busy_a_ns, busy_b = contribution->busy_b_ns;
     double step = job->untraced.step[0];
     double launch[2];
@@ -85,16 +91,11 @@ static void evidence_times(struct evidence *evidence)
     bool hidden = fabs(busy_a + launch[0] - contribution->a_ns) > 0.002 * step ||
                   fabs(busy_b + launch[1] - contribution->b_ns) > 0.002 * step;
     if (hidden)
-        evidence_add(evidence,
-                     arena_print(job->arena, "busy, also behind other work: a %s, b %s a %s",
-                                 diff_time(job, busy_a), diff_time(job, busy_b), unit));
-    if (counted && contribution->count_a > 0 && contribution->count_b > 0 && busy_a > 0)
-        evidence_add(evidence, arena_print(job->arena, "one execution: a %s, b %s (%+.1f %%)",
-                                           diff_time(job, busy_a / contribution->count_a),
-                                           diff_time(job, busy_b / contribution->count_b),
-                                           100 * (busy_b / contribution->count_b /
-                                                      (busy_a / contribution->count_a) -
-                                                  1)));
+        evidence_print(evidence, "busy, also behind other work: a %s, b %s a %s", diff_time(job, busy_a), diff_time(job, busy_b), unit);
+    if (counted && contribution->count_a > 0 && contribution->count_b > 0 && busy_a > 0) {
+        double one_a = busy_a / contribution->count_a, one_b = busy_b / contribution->count_b;
+        evidence_print(evidence, "one execution: a %s, b %s (%+.1f %%)", diff_time(job, one_a), diff_time(job, one_b), 100 * (one_b / one_a - 1));
+    }
 }
 
 static void shape_three(struct strbuf *text, const char *what, const uint32_t a[3],
@@ -129,7 +130,7 @@ static void evidence_shape(struct evidence *evidence)
     if (a->kind == COST_COLLECTIVE && b->kind == COST_COLLECTIVE && strcmp(a->name, b->name) != 0)
         strbuf_add(&text, "%s%s -> %s", text.len ? ", " : "", a->name, b->name);
     if (text.len)
-        evidence_add(evidence, arena_print(job->arena, "changed: %s", text.text));
+        evidence_print(evidence, "changed: %s", text.text);
     strbuf_free(&text);
 }
 
@@ -151,12 +152,10 @@ static void evidence_names(struct evidence *evidence)
         [ALIGN_SIMILAR] = "similar, or the only ones left at their place",
         [ALIGN_GROUP] = "what is left at their place"};
     if (group->count_a > 1 || group->count_b > 1)
-        evidence_add(evidence,
-                     arena_print(job->arena, "%zu of a for %zu of b: %s -> %s (%s)", group->count_a,
-                                 group->count_b, contributions_group_side(job, top, 0),
-                                 contributions_group_side(job, top, 1), how[group->match]));
+        evidence_print(evidence, "%zu of a for %zu of b: %s -> %s (%s)", group->count_a, group->count_b,
+                       contributions_group_side(job, top, 0), contributions_group_side(job, top, 1), how[group->match]);
     else if (strcmp(a, b) != 0)
-        evidence_add(evidence, arena_print(job->arena, "%s -> %s (%s)", a, b, how[group->match]));
+        evidence_print(evidence, "%s -> %s (%s)", a, b, how[group->match]);
 }
 
 struct evidence_sum {
@@ -227,7 +226,7 @@ static void evidence_places(struct evidence *evidence)
     size_t kinds = sums_merge(sums, count);
     const char *text = sums_text(evidence, sums, kinds, EVIDENCE_PLACES);
     free(sums);
-    evidence_add(evidence, arena_print(job->arena, "at %zu places: %s", places, text ? text : "-"));
+    evidence_print(evidence, "at %zu places: %s", places, text);
 }
 
 // What contributions of several functions are made of.
@@ -249,7 +248,7 @@ static void evidence_parts(struct evidence *evidence)
     const char *text = kinds > 1 ? sums_text(evidence, sums, kinds, EVIDENCE_TOP) : NULL;
     free(sums);
     if (text)
-        evidence_add(evidence, arena_print(job->arena, "most of it: %s", text));
+        evidence_print(evidence, "most of it: %s", text);
 }
 
 // What a contribution of a place is spread over, with each one's share of it.
@@ -267,12 +266,10 @@ static void evidence_spread(struct evidence *evidence)
         strbuf_add(&text, "%s%s %s%s (%.0f %%)", shown ? ", " : "", part->label,
                    delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
     }
-    evidence_add(evidence, arena_print(job->arena,
-                                       diff_kind_is_code(contribution->kind)
-                                           ? "what it causes, in %zu parts: %s%s"
-                                           : "spread over %zu parts, none of which is told from noise alone: %s%s",
-                                       contribution->part_count, text.text ? text.text : "-",
-                                       shown < contribution->part_count ? ", and less" : ""));
+    evidence_print(evidence,
+                   diff_kind_is_code(contribution->kind) ? "what it causes, in %zu parts: %s%s"
+                                                         : "spread over %zu parts, none of which is told from noise alone: %s%s",
+                   contribution->part_count, text.text ? text.text : "-", shown < contribution->part_count ? ", and less" : "");
     strbuf_free(&text);
 }
 
@@ -285,8 +282,8 @@ static void evidence_advice(struct evidence *evidence)
     for (size_t i = 0; i < count && leaf->kind == COST_STALL; i++)
         if (strcmp(causes[i].id, leaf->name) == 0 && causes[i].advice &&
             evidence->contribution->delta_ns > 0)
-            evidence_add(evidence, arena_print(evidence->job->arena, "to do: %s",
-                                               arena_print(evidence->job->arena, causes[i].advice, leaf->module ? leaf->module : "the culprit")));
+            evidence_print(evidence, "to do: %s",
+                           arena_print(evidence->job->arena, causes[i].advice, leaf->module ? leaf->module : "the culprit"));
 }
 
 static void evidence_special(struct evidence *evidence)
@@ -296,22 +293,14 @@ static void evidence_special(struct evidence *evidence)
     const struct diff_parallel *a = &job->parallel[0], *b = &job->parallel[1];
     switch (contribution->kind) {
     case DIFF_CLOCK_THROTTLE:
-        evidence_add(
-            evidence,
-            arena_print(
-                job->arena,
-                "every one of %zu kernels takes %.1f %% %s: a clock, not a kernel, has changed",
-                contribution->group_count,
-                100 * fabs(contribution->busy_b_ns / contribution->busy_a_ns - 1),
-                contribution->busy_b_ns > contribution->busy_a_ns ? "longer" : "less"));
+        evidence_print(evidence, "every one of %zu kernels takes %.1f %% %s: a clock, not a kernel, has changed",
+                       contribution->group_count, 100 * fabs(contribution->busy_b_ns / contribution->busy_a_ns - 1),
+                       contribution->busy_b_ns > contribution->busy_a_ns ? "longer" : "less");
         break;
     case DIFF_PARALLELISM:
-        evidence_add(evidence, arena_print(job->arena,
-                                           "threads that worked: a %.3g, b %.3g; on a CPU at a "
-                                           "time: a %.2f, b %.2f; %zu functions "
-                                           "take longer together",
-                                           a->threads, b->threads, a->running, b->running,
-                                           contribution->group_count));
+        evidence_print(evidence,
+                       "threads that worked: a %.3g, b %.3g; on a CPU at a time: a %.2f, b %.2f; %zu functions take longer together",
+                       a->threads, b->threads, a->running, b->running, contribution->group_count);
         break;
     case DIFF_NATIVE_CODE:
         evidence_add(evidence, "compared by place: one side has no names for most of these functions");
@@ -327,8 +316,7 @@ void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
     struct evidence evidence = {job, contribution, groups};
     evidence_times(&evidence);
     if (contribution->few && job->subject == DIFF_SUBJECT_STEPS) // there the launches' own values tell
-        evidence_add(&evidence, arena_print(job->arena, "too few traced launches to tell: %u of each side",
-                                            job->units.pairs));
+        evidence_print(&evidence, "too few traced launches to tell: %u of each side", job->units.pairs);
     if (!contribution->named && contribution->rank > 20)
         return; // nobody asks for more of what is noise
     if (contribution->part_count) {

@@ -80,14 +80,14 @@ const char *cost_tree_text(struct cost_tree *tree, const char *text)
     return text ? intern_get(texts, intern_text(texts, text)) : NULL;
 }
 
-static bool cost_same_shape(const struct cost_shape *a, const struct cost_shape *b)
+bool cost_shape_same(const struct cost_shape *a, const struct cost_shape *b)
 {
     return a->bytes == b->bytes && a->graph_node == b->graph_node && a->registers == b->registers &&
            a->shared_bytes == b->shared_bytes && a->local_bytes == b->local_bytes &&
            !memcmp(a->grid, b->grid, sizeof a->grid) && !memcmp(a->block, b->block, sizeof a->block);
 }
 
-static uint64_t cost_hash_shape(uint64_t hash, const struct cost_shape *shape)
+uint64_t cost_shape_hash(uint64_t hash, const struct cost_shape *shape)
 {
     hash = hash_mix(hash, (uint64_t)shape->bytes ^ shape->graph_node << 1);
     for (int i = 0; i < 3; i++)
@@ -132,15 +132,15 @@ uint32_t cost_tree_child(struct cost_tree *tree, uint32_t parent, const struct c
     uint8_t class = key->kind >= COST_KERNEL ? (uint8_t)key->class : 0;
     uint64_t mixed = hash_mix(parent, (uint64_t)key->kind << 40 | (uint64_t)class << 32 | key->occurrence);
     mixed = hash_mix(hash_mix(mixed, cost_hash_text(name)), cost_hash_text(key->module));
-    if (key->shape && !cost_same_shape(shape, &none)) // all zero is none
-        mixed = cost_hash_shape(mixed, shape);
+    if (key->shape && !cost_shape_same(shape, &none)) // all zero is none
+        mixed = cost_shape_hash(mixed, shape);
     struct map *children = &tree->memory->children;
     size_t at;
     for (uint32_t i = map_first(children, mixed, &at); i != MAP_NONE; i = map_next(children, mixed, &at)) {
         const struct cost_node *node = &tree->nodes[i];
         if (node->parent == parent && node->kind == key->kind && node->class == class &&
             node->occurrence == key->occurrence && cost_same_text(node->name, name) &&
-            cost_same_text(node->module, key->module) && cost_same_shape(&node->shape, shape))
+            cost_same_text(node->module, key->module) && cost_shape_same(&node->shape, shape))
             return i;
     }
     uint32_t index = cost_append(tree, parent, key, class);
@@ -300,21 +300,7 @@ const uint32_t *cost_tree_finish(struct cost_tree *tree)
 
 int64_t cost_tree_below_ns(const struct cost_tree *tree, uint32_t node)
 {
-    if (tree->memory->below)
-        return tree->memory->below[node];
-    int64_t sum = 0;
-    for (uint32_t at = node;;) { // depth first, without a stack: Python frames nest deep
-        sum = cost_sum(sum, tree->nodes[at].ns);
-        if (tree->nodes[at].first_child != COST_NONE) {
-            at = tree->nodes[at].first_child;
-            continue;
-        }
-        while (at != node && tree->nodes[at].next_sibling == COST_NONE)
-            at = tree->nodes[at].parent;
-        if (at == node)
-            return sum;
-        at = tree->nodes[at].next_sibling;
-    }
+    return tree->memory->below[node];
 }
 
 double *cost_tree_ticks(const struct cost_tree *tree)

@@ -130,6 +130,9 @@ struct cost_key {
     uint32_t occurrence;
 };
 
+bool cost_shape_same(const struct cost_shape *a, const struct cost_shape *b);
+uint64_t cost_shape_hash(uint64_t hash, const struct cost_shape *shape);
+
 struct cost_tree *cost_tree_new(void);
 void cost_tree_free(struct cost_tree *tree); // NULL ok
 // A copy of the text that lives as long as the tree; equal texts are one. NULL gives NULL.
@@ -148,7 +151,7 @@ void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_
 // Sorts the rows by node, then window, merging equal ones. Nodes without rows stay, and so do ids.
 // After it nothing is added. Rows of node n are rows[first[n]] to rows[first[n + 1]].
 const uint32_t *cost_tree_finish(struct cost_tree *tree);
-// Sum of its own ns and of all below it.
+// After it: sum of its own ns and of all below it.
 int64_t cost_tree_below_ns(const struct cost_tree *tree, uint32_t node);
 // Of each node: samples of functions below it, its own among them. The caller frees.
 double *cost_tree_ticks(const struct cost_tree *tree);

@@ -50,12 +50,6 @@ struct entry { // of a label at a place
     uint16_t next[AHEAD]; // below OCCURRENCE_MAX
 };
 
-#define NO_STEPS                                                                                                                    \
-    {                                                                                                                              \
-        COST_NONE, COST_NONE, COST_NONE, COST_NONE, COST_NONE, COST_NONE, COST_NONE, COST_NONE                                      \
-    }
-_Static_assert(AHEAD == 8, "as many as NO_STEPS has");
-
 struct gpu_leaves {
     struct label *labels;
     struct entry *entries;
@@ -72,22 +66,11 @@ struct gpu_leaves {
 
 // --- labels
 
-static bool same_shape(const struct cost_shape *a, const struct cost_shape *b)
-{
-    return !memcmp(a->grid, b->grid, sizeof a->grid) && !memcmp(a->block, b->block, sizeof a->block) &&
-           a->registers == b->registers && a->shared_bytes == b->shared_bytes && a->local_bytes == b->local_bytes &&
-           a->bytes == b->bytes;
-}
-
 static uint32_t label_of(struct gpu_path *path, struct label label)
 {
     struct gpu_leaves *leaves = path->leaves;
     label.name = cost_tree_text(path->tree, label.name ? label.name : "?");
-    uint64_t key = hash_mix((uint64_t)(uintptr_t)label.name, (uint64_t)label.kind);
-    for (int i = 0; i < 3; i++)
-        key = hash_mix(key, (uint64_t)label.shape.grid[i] << 32 | label.shape.block[i]);
-    key = hash_mix(key, (uint64_t)label.shape.registers << 32 | label.shape.shared_bytes);
-    key = hash_mix(key, (uint64_t)label.shape.bytes ^ (uint64_t)label.shape.local_bytes << 40);
+    uint64_t key = cost_shape_hash(hash_mix((uint64_t)(uintptr_t)label.name, (uint64_t)label.kind), &label.shape);
     uint32_t *slot;
     for (;; key++) { // another one of the same hash: the next key
         slot = map_put(&leaves->label_map, key);
@@ -95,7 +78,7 @@ static uint32_t label_of(struct gpu_path *path, struct label label)
             break;
         const struct label *there = &leaves->labels[*slot];
         if (there->name == label.name && there->kind == label.kind && there->class == label.class &&
-            same_shape(&there->shape, &label.shape))
+            cost_shape_same(&there->shape, &label.shape))
             return *slot;
     }
     *slot = (uint32_t)leaves->label_count;
@@ -239,8 +222,10 @@ static struct entry *entry_of(struct gpu_leaves *leaves, uint32_t place, uint32_
     if (leaves->entries[last->after].key != key) {
         uint32_t *slot = map_put(&leaves->entry_map, key);
         if (*slot == COST_NONE) {
+            struct entry entry = {.key = key};
+            memset(entry.step, 0xff, sizeof entry.step); // COST_NONE: no step yet
             *slot = (uint32_t)leaves->entry_count;
-            vector_push(leaves->entries, leaves->entry_count, (struct entry){.key = key, .step = NO_STEPS});
+            vector_push(leaves->entries, leaves->entry_count, entry);
         }
         leaves->entries[leaves->last_entry].after = *slot;
     }
