@@ -11,6 +11,7 @@
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/path/gpu_path.h"
 #include "reports/analyse/diff/path/host_path.h"
+#include "reports/analyse/diff/wordlists.h"
 
 enum { SIDE_BUSY_PARTS = 20 };
 
@@ -118,12 +119,8 @@ static int side_pairs(struct diff_job *job, struct error *err)
 // What other programs, or the machine's owner, took from the target's threads.
 static bool side_is_foreign(const struct cost_node *leaf)
 {
-    static const char *const causes[] = {"cpu_contention", "rt_hog", "softirq_storm", "steal",
-                                         NULL};
-    for (const char *const *cause = causes; leaf->kind == COST_STALL && *cause; cause++)
-        if (strcmp(leaf->name, *cause) == 0)
-            return true;
-    return false;
+    static const char *const causes[] = {"cpu_contention", "rt_hog", "softirq_storm", "steal", NULL};
+    return leaf->kind == COST_STALL && words_equal(leaf->name, causes);
 }
 
 // Both sides lose it alike when they take turns, the untraced medians pass over such steps, and a

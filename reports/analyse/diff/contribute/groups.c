@@ -9,6 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
+#include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
 
 enum { GROUPS_NAMES_MAX = 3 };
@@ -68,30 +69,6 @@ static const double groups_next_to_nothing = 0.05;
 static const char *const groups_waits[] = {"sleep", "futex_wait", "epoll",  "poll",
                                            "child", "pipe",       "socket", NULL};
 
-static bool groups_is(const char *name, const char *const *words)
-{
-    for (; *words; words++)
-        if (strcmp(name, *words) == 0)
-            return true;
-    return false;
-}
-
-static bool groups_begins(const char *name, const char *const *words)
-{
-    for (; *words; words++)
-        if (strncmp(name, *words, strlen(*words)) == 0)
-            return true;
-    return false;
-}
-
-static bool groups_has(const char *name, const char *const *words)
-{
-    for (; *words; words++)
-        if (strstr(name, *words))
-            return true;
-    return false;
-}
-
 static bool groups_compiles(const struct cost_tree *tree, uint32_t node)
 {
     for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent) {
@@ -99,9 +76,9 @@ static bool groups_compiles(const struct cost_tree *tree, uint32_t node)
         if (place->kind == COST_PHASE && strcmp(place->name, "compile") == 0)
             return true;
         if (place->kind == COST_PYTHON && place->module &&
-            groups_has(place->module, groups_compile_places) &&
-            (!groups_has(place->module, groups_compiled_runs) ||
-             groups_has(place->name, groups_compile_words)))
+            words_within(place->module, groups_compile_places) &&
+            (!words_within(place->module, groups_compiled_runs) ||
+             words_within(place->name, groups_compile_words)))
             return true;
     }
     return false;
@@ -144,7 +121,7 @@ static enum diff_kind groups_host_kind(const struct cost_node *leaf, enum align_
 {
     if (leaf->kind == COST_STALL)
         return DIFF_HOST_STALL;
-    if (leaf->kind == COST_FUNCTION && groups_begins(leaf->name, groups_memory))
+    if (leaf->kind == COST_FUNCTION && words_begin(leaf->name, groups_memory))
         return DIFF_MEMORY_ALLOC;
     if (groups_is_interpreter(leaf))
         return DIFF_PYTHON_OVERHEAD;
@@ -163,7 +140,7 @@ static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_
     const struct cost_tree *tree = job->workload->trees[group->side];
     const struct cost_node *leaf = &tree->nodes[group->leaf];
     bool gpu_idle = job->has_gpu && (leaf->class == COST_LAUNCH_BOUND || leaf->class == COST_IDLE);
-    bool waits = gpu_idle || (leaf->kind == COST_STALL && groups_is(leaf->name, groups_waits));
+    bool waits = gpu_idle || (leaf->kind == COST_STALL && words_equal(leaf->name, groups_waits));
     if (leaf->class == COST_DATA_WAIT || (waits && groups_in_phase(tree, leaf->parent, "data")))
         return DIFF_DATA_WAIT;
     if (leaf->kind == COST_COLLECTIVE || leaf->class == COST_COMM_EXPOSED)
@@ -178,11 +155,11 @@ static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_
         return DIFF_MEMCPY;
     if (groups_compiles(tree, leaf->parent))
         return DIFF_COMPILE;
-    if (groups_has(leaf->name, groups_cold_calls) &&
+    if (words_within(leaf->name, groups_cold_calls) &&
         (leaf->kind == COST_SYNC || leaf->class == COST_LAUNCH_BOUND))
         return DIFF_COLD_START;
     if (leaf->kind == COST_SYNC)
-        return groups_has(leaf->name, groups_memory_calls) ? DIFF_MEMORY_ALLOC : DIFF_SYNC_ADDED;
+        return words_within(leaf->name, groups_memory_calls) ? DIFF_MEMORY_ALLOC : DIFF_SYNC_ADDED;
     enum diff_kind kind = groups_host_kind(leaf, group->group->match);
     // Nothing launches where there is no GPU: what is not known there is a host that stood.
     return kind == DIFF_LAUNCH_GAP && !job->has_gpu ? DIFF_HOST_STALL : kind;

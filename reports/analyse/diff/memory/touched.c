@@ -17,6 +17,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/diff/path/host_path_index.h"
+#include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
 
 enum {
@@ -95,21 +96,13 @@ struct touched_stack {
 
 // --- what a stack is called -----------------------------------------------------------------------
 
-static bool touched_begins_any(const char *text, const char *const *prefixes)
-{
-    for (; *prefixes; prefixes++)
-        if (strncmp(text, *prefixes, strlen(*prefixes)) == 0)
-            return true;
-    return false;
-}
-
 // What copies, allocates and starts for others: who called it is the answer.
 static bool touched_serves(const struct touched_frame *frame)
 {
     static const char *const modules[] = {"libc.so", "libc-", "ld-linux", "ld-2", "ld-musl", "libstdc++", "libjemalloc", "libtcmalloc",
                                           "libmimalloc", "libpthread", "[vdso]", "[kernel]", NULL};
     static const char *const names[] = {"operator new", "malloc", "calloc", "realloc", "_start", "__libc_start", "memcpy", "memmove", "memset", "__mem", NULL};
-    return touched_begins_any(frame->module, modules) || touched_begins_any(frame->name, names) || frame->name[0] == '[' ||
+    return words_begin(frame->module, modules) || words_begin(frame->name, names) || frame->name[0] == '[' ||
            names_is_nameless(frame->name);
 }
 
@@ -117,7 +110,7 @@ static bool touched_serves(const struct touched_frame *frame)
 static bool touched_drives(const struct touched_frame *frame)
 {
     static const char *const modules[] = {"libcuda.so", "libcudart", "libcupti", "libnvidia", "libupgate", "libc10_cuda", NULL};
-    return touched_begins_any(frame->module, modules);
+    return words_begin(frame->module, modules);
 }
 
 // "in_arena.<locals>.<listcomp>" -> "in_arena", as newer versions of Python inline it. False: nothing is left.

@@ -12,6 +12,7 @@
 #include "common/containers/map.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/gpu_path_parts.h"
+#include "reports/analyse/diff/wordlists.h"
 
 enum {
     BETWEEN_NS_MAX = 20000, // between two operations that were queued; longer ones wait for something that is not known
@@ -79,10 +80,10 @@ static bool wait_named(const char *name, bool *ret_waits)
         *ret_waits = !contains(rest, "Async");
         return true;
     }
-    return begins(rest, "Malloc") || begins(rest, "MemAlloc") || begins(rest, "HostAlloc") || begins(rest, "MemHostAlloc") ||
-           begins(rest, "HostRegister") || begins(rest, "MemCreate") || begins(rest, "MemMap") || begins(rest, "MemUnmap") ||
-           begins(rest, "ModuleLoad") || begins(rest, "LibraryLoad") || begins(rest, "ModuleUnload") ||
-           begins(rest, "LibraryUnload") || begins(rest, "GraphInstantiate") || begins(rest, "FuncGetAttributes");
+    static const char *const slow[] = {"Malloc", "MemAlloc", "HostAlloc", "MemHostAlloc", "HostRegister", "MemCreate", "MemMap", "MemUnmap",
+                                       "ModuleLoad", "LibraryLoad", "ModuleUnload", "LibraryUnload", "GraphInstantiate",
+                                       "FuncGetAttributes", NULL};
+    return words_begin(rest, slow);
 }
 
 static int by_begin(const void *left, const void *right)

@@ -11,6 +11,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/host_path_index.h"
+#include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
 
 // ---- native leaves ----
@@ -20,28 +21,17 @@ static bool host_begins(const char *text, const char *prefix)
     return !strncmp(text, prefix, strlen(prefix));
 }
 
-static bool host_begins_any(const char *text, const char *const *prefixes)
-{
-    for (; *prefixes; prefixes++)
-        if (host_begins(text, *prefixes))
-            return true;
-    return false;
-}
-
 // Stripped builds of the OpenMP runtimes tell no names: what a thread does in them is nearly always to wait.
 static bool host_spins(const char *name, const char *module)
 {
     static const char *const gnu[] = {"gomp_team_barrier_wait", "gomp_barrier_wait", "gomp_team_end", "gomp_simple_barrier", NULL};
     // With a template or a namespace of the build around it: "_INTERNAL92a63c0c::__kmp_wait_template<...>".
     static const char *const llvm[] = {"__kmp_wait", "__kmp_hyper_barrier", "kmp_flag", "__kmp_yield", "__kmp_fork_barrier",
-                                       "__kmp_join_barrier", "__kmp_barrier"};
+                                       "__kmp_join_barrier", "__kmp_barrier", NULL};
     static const char *const runtimes[] = {"libgomp", "libiomp", "libomp.", "libomp-", NULL};
-    if (host_begins_any(name, gnu) || !strcmp(name, "sched_yield") || !strcmp(name, "__sched_yield"))
+    if (words_begin(name, gnu) || words_within(name, llvm) || !strcmp(name, "sched_yield") || !strcmp(name, "__sched_yield"))
         return true;
-    for (size_t i = 0; i < sizeof llvm / sizeof llvm[0]; i++)
-        if (strstr(name, llvm[i]))
-            return true;
-    return host_begins_any(module, runtimes) && names_is_nameless(name);
+    return words_begin(module, runtimes) && names_is_nameless(name);
 }
 
 uint32_t host_leaf_named(struct host_path *path, enum cost_kind kind, const char *name, const char *module)
@@ -83,15 +73,15 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
     const char *name = NULL;
     for (uint32_t i = stack->count; i-- && !name;) {
         const char *frame = host_frame_at(path->host, stack, i)->name;
-        if (!frame || host_begins_any(frame, entries))
+        if (!frame || words_begin(frame, entries))
             continue;
         name = frame;
     }
     if (!name) // no further than the way in or out
         name = "system call entry";
-    if (host_begins_any(name, faults))
+    if (words_begin(name, faults))
         name = "page fault";
-    else if (host_begins_any(name, interrupts))
+    else if (words_begin(name, interrupts))
         name = "interrupt";
     const char *const *call = calls;
     while (*call && !host_begins(name, *call))
@@ -229,7 +219,7 @@ bool host_is_dropped(const char *name, const char *module)
                                         "runpy.py", "multiprocessing/process.py", "multiprocessing/popen_", "zipimport.py",
                                         "multiprocessing/context.py", "multiprocessing/spawn.py", "multiprocessing/forkserver.py",
                                         NULL};
-    if (host_begins_any(module, files))
+    if (words_begin(module, files))
         return true;
     return !strcmp(module, "threading.py") &&
            (strstr(name, "_bootstrap") || !strcmp(name, "Thread.run") || !strcmp(name, "run"));

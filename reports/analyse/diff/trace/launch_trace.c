@@ -13,6 +13,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/trace/launch_trace_inside.h"
+#include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/stalls/parts.h"
 
 enum {
@@ -139,10 +140,8 @@ static int load_host(struct load *load)
 
 static bool load_concerns(const char *producer, bool breach)
 {
-    static const char *const names[] = {"bpf", "recorder", "gpu", "symbols", "pystack"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && !breach; i++)
-        breach = !strncmp(producer, names[i], strlen(names[i]));
-    return breach;
+    static const char *const names[] = {"bpf", "recorder", "gpu", "symbols", "pystack", NULL};
+    return breach || words_begin(producer, names);
 }
 
 // What the trust ledger says was lost of this launch.
