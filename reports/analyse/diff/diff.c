@@ -41,6 +41,13 @@ const char *diff_time(struct diff_job *job, double ns)
     return arena_copy(job->arena, unit_format_ns(text, sizeof text, ns));
 }
 
+const char *diff_text(struct diff_job *job, struct strbuf *text)
+{
+    const char *copy = arena_copy(job->arena, text->text ? text->text : "");
+    strbuf_free(text);
+    return copy;
+}
+
 static void diff_notes_traced(struct diff_job *job)
 {
     const struct diff_workload *workload = job->workload;

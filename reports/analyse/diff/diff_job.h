@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "common/containers/arena.h"
+#include "common/strings.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/analyse/diff/estimate/estimate.h"
 
@@ -62,6 +63,7 @@ struct diff_job {
 // A sentence that weakens the answer; each is noted once.
 void diff_note(struct diff_job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *diff_time(struct diff_job *job, double ns); // "4.2 ms"
+const char *diff_text(struct diff_job *job, struct strbuf *text); // what was put together, in the arena; frees it. "": nothing
 
 int diff_load_sides(struct diff_job *job,
                     struct error *err); // diff_side.c: fills the workload's trees

@@ -196,9 +196,7 @@ static const char *names_join(struct diff_job *job, const struct groups_names *n
         strbuf_add(&text, "%s%s", i ? " + " : "", names->names[i]);
     if (names->more)
         strbuf_add(&text, " + %zu more", names->more);
-    const char *copy = arena_copy(job->arena, text.text);
-    strbuf_free(&text);
-    return copy;
+    return diff_text(job, &text);
 }
 
 struct diff_sums diff_leaf_sums(const struct diff_job *job, int side, uint32_t node)

@@ -108,6 +108,14 @@ static double units_limit(const struct diff_units *units, const bool *drop, int 
     return limit;
 }
 
+static bool units_is_far(const struct diff_unit *unit, const double limit[2])
+{
+    bool far = false;
+    for (int side = 0; side < 2; side++)
+        far = far || (unit->steps[side] > 0 && unit->wall[side] > limit[side] * unit->steps[side]);
+    return far;
+}
+
 static void units_drop_far(struct diff_job *job, bool *drop)
 {
     struct diff_units *units = &job->units;
@@ -115,23 +123,14 @@ static void units_drop_far(struct diff_job *job, bool *drop)
         return;
     const double limit[2] = {units_limit(units, drop, 0), units_limit(units, drop, 1)};
     size_t far = 0, count = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < units->count; i++) {
-            const struct diff_unit *unit = &units->units[i];
-            bool is_far = false;
-            for (int side = 0; side < 2; side++)
-                is_far = is_far || (unit->steps[side] > 0 &&
-                                    unit->wall[side] > limit[side] * unit->steps[side]);
-            if (pass == 0 && !drop[i]) {
-                count++;
-                far += is_far;
-            } else if (pass == 1) {
-                drop[i] = drop[i] || is_far;
-            }
-        }
-        if ((double)far > units_left_out_max * (double)count)
-            return; // they are no exception
+    for (size_t i = 0; i < units->count; i++) {
+        count += !drop[i];
+        far += !drop[i] && units_is_far(&units->units[i], limit);
     }
+    if ((double)far > units_left_out_max * (double)count)
+        return; // they are no exception
+    for (size_t i = 0; i < units->count; i++)
+        drop[i] = drop[i] || units_is_far(&units->units[i], limit);
     units->left_out = far;
 }
 

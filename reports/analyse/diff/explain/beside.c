@@ -144,9 +144,7 @@ const char *diff_beside_text(struct diff_job *job, const struct diff_contributio
     strbuf_add(&text, "beside it on the same device: ");
     beside_list(&text, contribution, 0);
     beside_list(&text, contribution, 1);
-    const char *copy = arena_copy(job->arena, text.text);
-    strbuf_free(&text);
-    return copy;
+    return diff_text(job, &text);
 }
 
 // Mean of the executions of all groups; NAN: too few.
@@ -221,7 +219,5 @@ const char *diff_beside_split(struct diff_job *job, struct diff_contribution *co
     beside_means(job, &text, sum, 0);
     if (contribution->beside_cause)
         strbuf_add(&text, ": the kernel is the same, what runs beside it is not");
-    const char *copy = arena_copy(job->arena, text.text);
-    strbuf_free(&text);
-    return copy;
+    return diff_text(job, &text);
 }

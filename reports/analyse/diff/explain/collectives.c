@@ -124,8 +124,7 @@ static void collectives_ways(struct diff_job *job, struct collectives_sum *sum)
         qsort(ways, COLLECTIVES_WAYS, sizeof *ways, way_compare);
         for (size_t i = 0; i < COLLECTIVES_WAYS_TOLD && ways[i].how; i++)
             strbuf_add(&text, "%s%s", text.len ? ", " : "", ways[i].how);
-        sum->of.how[side] = text.text ? arena_copy(job->arena, text.text) : "";
-        strbuf_free(&text);
+        sum->of.how[side] = diff_text(job, &text);
     }
 }
 

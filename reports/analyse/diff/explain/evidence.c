@@ -201,9 +201,7 @@ static const char *sums_text(struct evidence *evidence, const struct evidence_su
         strbuf_add(&text, "%s%s %s%s", i ? ", " : "", sums[i].text, sums[i].delta > 0 ? "+" : "",
                    diff_time(evidence->job, sums[i].delta));
     }
-    const char *copy = arena_copy(evidence->job->arena, text.text);
-    strbuf_free(&text);
-    return copy;
+    return diff_text(evidence->job, &text);
 }
 
 static void evidence_places(struct evidence *evidence)

@@ -77,9 +77,7 @@ static const char *where_join(struct diff_job *job, const struct where_path *pat
             continue;
         strbuf_add(&text, "%s%s", text.len ? " > " : "", path->names[i]);
     }
-    const char *copy = arena_copy(job->arena, text.text ? text.text : "");
-    strbuf_free(&text);
-    return copy;
+    return diff_text(job, &text);
 }
 
 size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,

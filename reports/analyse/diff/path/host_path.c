@@ -310,7 +310,7 @@ static void host_walk_on(struct host_walk *walk, uint32_t thread, int64_t begin,
         if (part->begin > begin)
             host_walk_ticks(walk, thread, begin, part->begin);
         int64_t from = part->begin > begin ? part->begin : begin, to = part->end < end ? part->end : end;
-        host_walk_part(walk, thread, part, host_python_near(walk->path->threads[thread], walk->chain, from), from, to);
+        host_walk_part(walk, part, host_python_near(walk->path->threads[thread], walk->chain, from), from, to);
         begin = to;
     }
     if (begin < end)

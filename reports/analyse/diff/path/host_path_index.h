@@ -165,7 +165,7 @@ void host_walk_off(struct host_walk *walk, uint32_t thread, const struct host_of
 // [begin, end) off the CPU without a recorded gap.
 void host_walk_short(struct host_walk *walk, const struct host_thread *thread, int64_t begin, int64_t end);
 // [begin, end) of a part whose cause is known.
-void host_walk_part(struct host_walk *walk, uint32_t thread, const struct part *part, uint32_t python, int64_t begin, int64_t end);
+void host_walk_part(struct host_walk *walk, const struct part *part, uint32_t python, int64_t begin, int64_t end);
 // The first part of the thread, on the CPU or off it, that overlaps [begin, end).
 bool host_walk_next_part(const struct host_path *path, uint32_t thread, bool on_cpu, int64_t begin, int64_t end,
                          const struct part **ret_part);

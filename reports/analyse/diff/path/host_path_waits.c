@@ -210,13 +210,12 @@ static bool host_part_other_rank(const struct host_walk *walk, const struct part
 }
 
 // [begin, end) of a part, of a cause that is known.
-void host_walk_part(struct host_walk *walk, uint32_t thread, const struct part *part, uint32_t python, int64_t begin, int64_t end)
+void host_walk_part(struct host_walk *walk, const struct part *part, uint32_t python, int64_t begin, int64_t end)
 {
     struct host_path *path = walk->path;
     size_t count;
     const struct stall_cause *causes = stall_causes(&count);
     uint32_t other;
-    (void)thread;
     uint32_t at = walk->depth && !python ? walk->wait_python : python;
     if (part->split == SPLIT_BLOCKED && part->via != VIA_CPU && host_part_other_rank(walk, part, &other)) {
         host_give_rank(walk, at, other, end - begin);
@@ -334,7 +333,7 @@ void host_walk_off(struct host_walk *walk, uint32_t thread, const struct host_of
         } else {
             walk->data |= part->split == SPLIT_BLOCKED &&
                           host_waits_for_data(walk, &walk->path->host->gaps[off->gap], off->python, part->waits_for);
-            host_walk_part(walk, thread, part, python, from, to);
+            host_walk_part(walk, part, python, from, to);
         }
         walk->data = outer;
         begin = to;
