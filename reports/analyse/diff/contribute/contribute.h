@@ -41,6 +41,11 @@ void diff_groups_sort(struct diff_group *groups, uint32_t *members, size_t count
 void diff_groups_add(const struct diff_job *job, const struct align_group *group,
                      double *const ns[2]);
 uint32_t *diff_groups_of(const struct diff_job *job, int side); // of each node its group; COST_NONE. The caller frees
+struct diff_key { // what groups are one by
+    char *text;
+    uint32_t group;
+};
+void diff_keys_sort(struct diff_key *keys, size_t count);
 void diff_contribute(struct diff_job *job); // contributions.c: contributions, rows, parts, residual
 // alike.c: what many groups show together (all kernels slower alike, threads lost) becomes
 // their kind.

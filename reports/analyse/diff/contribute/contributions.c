@@ -70,14 +70,19 @@ static char *key_make(const struct diff_job *job, const struct diff_group *group
 
 static int key_compare(const void *left, const void *right)
 {
-    const struct contributions_key *a = left, *b = right;
+    const struct diff_key *a = left, *b = right;
     int order = strcmp(a->text, b->text);
     return order ? order : a->group < b->group ? -1 : a->group > b->group;
 }
 
+void diff_keys_sort(struct diff_key *keys, size_t count)
+{
+    qsort(keys, count, sizeof *keys, key_compare);
+}
+
 static void contributions_merge(struct contributions *all)
 {
-    qsort(all->keys, all->group_count, sizeof *all->keys, key_compare);
+    diff_keys_sort(all->keys, all->group_count);
     for (size_t i = 0; i < all->group_count; i++) {
         bool fresh = i == 0 || strcmp(all->keys[i].text, all->keys[i - 1].text) != 0;
         all->members[i] = all->keys[i].group;
@@ -362,7 +367,7 @@ void diff_contribute(struct diff_job *job)
     diff_alike(job, all.groups, count);
     contributions_native(&all);
     for (size_t i = 0; i < count; i++)
-        all.keys[i] = (struct contributions_key){key_make(job, &all.groups[i]), (uint32_t)i};
+        all.keys[i] = (struct diff_key){key_make(job, &all.groups[i]), (uint32_t)i};
     contributions_merge(&all);
     contributions_estimate(&all, 0, all.count);
     contributions_learn(&all);

@@ -8,11 +8,6 @@
 
 enum { CONTRIBUTIONS_LABEL_MAX = 56, CONTRIBUTIONS_HALF_MAX = 26 };
 
-struct contributions_key {
-    char *text;
-    uint32_t group;
-};
-
 struct contributions_item {
     size_t first, count; // of members
     enum diff_kind kind;
@@ -39,7 +34,7 @@ struct contributions_whole { // groups that are told as one
 struct contributions {
     struct diff_job *job;
     struct diff_group *groups;
-    struct contributions_key *keys;
+    struct diff_key *keys;
     size_t group_count;
     uint32_t *members; // groups, by key
     struct contributions_item *items;

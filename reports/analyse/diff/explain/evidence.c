@@ -204,47 +204,40 @@ static const char *sums_text(struct evidence *evidence, const struct evidence_su
     return diff_text(evidence->job, &text);
 }
 
-static void evidence_places(struct evidence *evidence)
+// What most of the change is of: by place, or by function. NULL: it is of one function.
+static const char *evidence_most(struct evidence *evidence, bool places, size_t max)
 {
     const struct diff_contribution *contribution = evidence->contribution;
     struct diff_job *job = evidence->job;
-    size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count
-                                                                    : EVIDENCE_MEMBERS_MAX;
-    size_t places =
-        diff_places_count(job, evidence->groups, contribution->groups, contribution->group_count);
-    if (places < 2)
-        return;
+    size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count : EVIDENCE_MEMBERS_MAX;
     struct evidence_sum *sums = xcalloc(count + 1, sizeof *sums);
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &evidence->groups[contribution->groups[i]];
-        const char *place =
-            diff_place(job, job->workload->trees[group->side], diff_leaf(job, group)->parent);
-        sums[i] = (struct evidence_sum){*place ? place : "elsewhere", group->b - group->a};
+        const struct cost_node *leaf = diff_leaf(job, group);
+        const char *place = places ? diff_place(job, job->workload->trees[group->side], leaf->parent) : NULL;
+        char name[NAMES_LENGTH_MAX] = "";
+        if (!places)
+            names_short(leaf->name, name, sizeof name, EVIDENCE_NAME_MAX);
+        sums[i] = (struct evidence_sum){!places ? arena_copy(job->arena, name) : *place ? place : "elsewhere", group->b - group->a};
     }
     size_t kinds = sums_merge(sums, count);
-    const char *text = sums_text(evidence, sums, kinds, EVIDENCE_PLACES);
+    const char *text = places || kinds > 1 ? sums_text(evidence, sums, kinds, max) : NULL;
     free(sums);
-    evidence_print(evidence, "at %zu places: %s", places, text);
+    return text;
+}
+
+static void evidence_places(struct evidence *evidence)
+{
+    const struct diff_contribution *contribution = evidence->contribution;
+    size_t places = diff_places_count(evidence->job, evidence->groups, contribution->groups, contribution->group_count);
+    if (places > 1)
+        evidence_print(evidence, "at %zu places: %s", places, evidence_most(evidence, true, EVIDENCE_PLACES));
 }
 
 // What contributions of several functions are made of.
 static void evidence_parts(struct evidence *evidence)
 {
-    const struct diff_contribution *contribution = evidence->contribution;
-    struct diff_job *job = evidence->job;
-    size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count
-                                                                    : EVIDENCE_MEMBERS_MAX;
-    struct evidence_sum *sums = xcalloc(count + 1, sizeof *sums);
-    for (size_t i = 0; i < count; i++) {
-        const struct diff_group *group = &evidence->groups[contribution->groups[i]];
-        const struct cost_node *leaf = diff_leaf(job, group);
-        char name[NAMES_LENGTH_MAX] = "";
-        names_short(leaf->name, name, sizeof name, EVIDENCE_NAME_MAX);
-        sums[i] = (struct evidence_sum){arena_copy(job->arena, name), group->b - group->a};
-    }
-    size_t kinds = sums_merge(sums, count);
-    const char *text = kinds > 1 ? sums_text(evidence, sums, kinds, EVIDENCE_TOP) : NULL;
-    free(sums);
+    const char *text = evidence_most(evidence, false, EVIDENCE_TOP);
     if (text)
         evidence_print(evidence, "most of it: %s", text);
 }

@@ -12,11 +12,6 @@
 
 enum { ROWS_LABEL_MAX = 80 };
 
-struct rows_key {
-    char *text;
-    uint32_t group;
-};
-
 static char *rows_text(const struct diff_job *job, const struct diff_group *group)
 {
     const struct cost_node *leaf = diff_leaf(job, group);
@@ -27,13 +22,6 @@ static char *rows_text(const struct diff_job *job, const struct diff_group *grou
         names_normalise(group->name_b, b, sizeof b);
     return xasprintf("%d|%d|%d|%s|%s|%s", leaf->kind, leaf->class, group->group->match, a, b,
                      leaf->kind == COST_STALL && leaf->module ? leaf->module : "");
-}
-
-static int rows_key_compare(const void *left, const void *right)
-{
-    const struct rows_key *a = left, *b = right;
-    int order = strcmp(a->text, b->text);
-    return order ? order : a->group < b->group ? -1 : a->group > b->group;
 }
 
 static int rows_compare(const void *left, const void *right)
@@ -53,7 +41,7 @@ static void rows_put(double *to, double value)
 }
 
 static void rows_fill(struct diff_job *job, const struct diff_group *groups,
-                      const struct rows_key *keys, size_t count, struct diff_row *row)
+                      const struct diff_key *keys, size_t count, struct diff_row *row)
 {
     uint32_t *members = xcalloc(count, sizeof *members);
     const struct diff_group *top = &groups[keys[0].group];
@@ -100,10 +88,10 @@ void diff_rows_make(struct diff_job *job, const struct diff_group *groups)
 {
     struct diff_workload *workload = job->workload;
     size_t count = workload->alignment->count;
-    struct rows_key *keys = xcalloc(count + 1, sizeof *keys);
+    struct diff_key *keys = xcalloc(count + 1, sizeof *keys);
     for (size_t i = 0; i < count; i++)
-        keys[i] = (struct rows_key){rows_text(job, &groups[i]), (uint32_t)i};
-    qsort(keys, count, sizeof *keys, rows_key_compare);
+        keys[i] = (struct diff_key){rows_text(job, &groups[i]), (uint32_t)i};
+    diff_keys_sort(keys, count);
     workload->rows = arena_alloc(job->arena, count + 1, sizeof *workload->rows);
     for (size_t i = 0; i < count;) {
         size_t end = i + 1;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/explain/stragglers.h"
 #include "reports/analyse/diff/path/host_path.h"
@@ -24,18 +25,6 @@ static int by_time(const void *left, const void *right)
     if (a->enqueued != b->enqueued)
         return a->enqueued < b->enqueued ? -1 : 1;
     return (a->sequence > b->sequence) - (a->sequence < b->sequence);
-}
-
-static int by_collective(const void *left, const void *right)
-{
-    const struct arrival *a = left, *b = right;
-    if (a->communicator != b->communicator)
-        return a->communicator < b->communicator ? -1 : 1;
-    if (a->sequence != b->sequence)
-        return a->sequence < b->sequence ? -1 : 1;
-    if (a->at != b->at)
-        return a->at < b->at ? -1 : 1;
-    return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
 // Of the rank's windows, which one it was in; SIZE_MAX: in none.
@@ -70,7 +59,11 @@ static void arrivals_load(struct search *search)
         bool same = i && arrival[-1].rank == arrival->rank;
         arrival->before = same ? arrival[-1].enqueued : arrival->enqueued;
     }
-    qsort(search->arrivals, search->arrival_count, sizeof *search->arrivals, by_collective);
+    sort_in_place(search->arrivals, search->arrival_count, x, y,
+                  x->communicator != y->communicator ? x->communicator < y->communicator
+                  : x->sequence != y->sequence       ? x->sequence < y->sequence
+                  : x->at != y->at                   ? x->at < y->at
+                                                     : x->rank < y->rank);
 }
 
 // Collectives that each of their ranks has one row of, inside of a window.

@@ -10,6 +10,7 @@
 #include "common/containers/hash.h"
 #include "common/containers/intern.h"
 #include "common/containers/map.h"
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
@@ -184,16 +185,10 @@ void cost_tree_place(struct cost_tree *tree, uint32_t node, double position)
     tree->nodes[node].order = places->sum / (double)places->count;
 }
 
-static int cost_by_window(const void *left, const void *right)
-{
-    const struct cost_row *a = left, *b = right;
-    return (a->window > b->window) - (a->window < b->window);
-}
-
 // Rows of one node that are not in order, as somebody filled windows by turns. Equal windows become one; returns how many are left.
 static size_t cost_merge(struct cost_row *rows, size_t count)
 {
-    qsort(rows, count, sizeof *rows, cost_by_window);
+    sort_in_place(rows, count, x, y, x->window < y->window);
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
         if (kept && rows[kept - 1].window == rows[i].window)
@@ -249,14 +244,6 @@ void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_
     }
 }
 
-static int beside_compare(const void *left, const void *right)
-{
-    const struct cost_beside *a = left, *b = right;
-    if (a->node != b->node)
-        return a->node < b->node ? -1 : 1;
-    return (a->other > b->other) - (a->other < b->other);
-}
-
 const uint32_t *cost_tree_finish(struct cost_tree *tree)
 {
     struct cost_tree_memory *memory = tree->memory;
@@ -292,8 +279,7 @@ const uint32_t *cost_tree_finish(struct cost_tree *tree)
     tree->rows = sorted;
     tree->row_count = memory->row_capacity = kept;
     memory->first = first;
-    if (tree->beside_count)
-        qsort(tree->beside, tree->beside_count, sizeof *tree->beside, beside_compare);
+    sort_in_place(tree->beside, tree->beside_count, x, y, x->node != y->node ? x->node < y->node : x->other < y->other);
     cost_sum_below(tree);
     return first;
 }
