@@ -164,7 +164,6 @@ struct alignment *align_trees(const struct cost_tree *a, const struct cost_tree 
         align_order(&job, &job.pools[i]);
         align_functions(&job, &job.pools[i]);
     }
-    align_rest_moved(&job);
     align_rest_functions(&job);
     align_rest_neighbours(&job);
     align_tell_names(&job);

@@ -172,11 +172,6 @@ static void functions_climb(struct align_job *job, functions_pair pair)
     }
 }
 
-void align_rest_moved(struct align_job *job)
-{
-    functions_climb(job, align_pair_named);
-}
-
 struct functions_couple {
     double score, ns;
     uint32_t a, b; // leaves
@@ -319,6 +314,7 @@ static void functions_far(struct align_job *job, const uint32_t *a, size_t count
 
 void align_rest_functions(struct align_job *job)
 {
+    functions_climb(job, align_pair_named); // leaves that are at another place now
     for (size_t i = 0; i < job->pool_count; i++) {
         const struct align_pool *pool = &job->pools[i];
         for (int class = 0; class < COST_CLASS_COUNT; class++) {

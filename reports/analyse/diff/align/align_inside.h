@@ -90,8 +90,7 @@ void align_learn(struct align_job *job); // without common names: which of a is 
 void align_vote(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b);
 void align_order(struct align_job *job, const struct align_pool *pool);     // kernels of a pool
 void align_functions(struct align_job *job, const struct align_pool *pool); // what has no order
-void align_rest_moved(struct align_job *job);      // leaves that are at another place now
-void align_rest_functions(struct align_job *job);  // what is left of functions
+void align_rest_functions(struct align_job *job);  // what is at another place now, and what is left of functions
 void align_rest_neighbours(struct align_job *job); // what is left of kernels, and then everything
 
 // A new group of these leaves (indexes of leaves); either may be empty.

@@ -291,11 +291,6 @@ static void order_blind(struct order *order, size_t from, size_t to, size_t *don
     *done = behind > 0 && before < behind ? to + 1 : to;
 }
 
-static bool order_grouped(const struct order *order, const struct order_step *step)
-{
-    return step->a != COST_NONE && order->job->sides[0].leaves[step->a].group != COST_NONE;
-}
-
 static void order_groups(struct order *order)
 {
     bool names = order->job->names_work;
@@ -321,7 +316,7 @@ static void order_groups(struct order *order)
     }
     for (size_t i = 0; i < order->step_count; i++) {
         const struct order_step *step = &order->steps[i];
-        if (step->kind == ORDER_BOTH && !order_grouped(order, step) &&
+        if (step->kind == ORDER_BOTH && order->job->sides[0].leaves[step->a].group == COST_NONE &&
             order->job->sides[1].leaves[step->b].group == COST_NONE)
             align_join(order->job, step->match, &step->a, 1, &step->b, 1);
     }

@@ -49,13 +49,6 @@ bool diff_kind_is_code(enum diff_kind kind)
     return kind >= DIFF_CODE_ADDED && kind <= DIFF_CODE_REPEATED;
 }
 
-static const char *diff_kind_title(enum diff_kind kind, double delta_ns)
-{
-    if (kind >= DIFF_KIND_COUNT)
-        return "Unknown";
-    return delta_ns < 0 ? diff_kinds[kind].faster : diff_kinds[kind].slower;
-}
-
 const char *diff_title(const struct diff_contribution *contribution)
 {
     // "Copies take longer" would send the reader to look for the copies there were before.
@@ -70,7 +63,9 @@ const char *diff_title(const struct diff_contribution *contribution)
         contribution->count_a < diff_fewer * contribution->count_b)
         return "Kernels split";
     if (contribution->kind == DIFF_SYNC_ADDED && before && after)
-        return contribution->delta_ns < 0 ? "Shorter waits for the GPU"
-                                          : "Longer waits for the GPU";
-    return diff_kind_title(contribution->kind, contribution->delta_ns);
+        return contribution->delta_ns < 0 ? "Shorter waits for the GPU" : "Longer waits for the GPU";
+    if (contribution->kind >= DIFF_KIND_COUNT)
+        return "Unknown";
+    const struct diff_kind_text *text = &diff_kinds[contribution->kind];
+    return contribution->delta_ns < 0 ? text->faster : text->slower;
 }
