@@ -168,7 +168,7 @@ static uint32_t world_add(struct world *world, int64_t begin_us, int64_t end_us)
 {
     struct cost_window row = {.wall_ns = (end_us - begin_us) * US, .steps = 1, .couple = -1};
     uint32_t window = cost_tree_window(world->tree, &row);
-    host_path_add(world->path, 0, begin_us * US, end_us * US, COST_HOST_RUN, COST_NONE, window);
+    host_path_add(world->path, 0, begin_us * US, end_us * US, COST_HOST_RUN, window);
     return window;
 }
 
@@ -626,7 +626,7 @@ TEST(functions_without_a_name)
     world_close(&world);
 }
 
-TEST(a_place_given_and_a_class_given)
+TEST(a_class_given)
 {
     struct world world;
     char buf[256];
@@ -638,17 +638,14 @@ TEST(a_place_given_and_a_class_given)
         (struct launch_call){4000 * US, 6000 * US, "cudaStreamSynchronize", world.thread, 0};
     world_begin(&world);
     uint32_t window = cost_tree_window(world.tree, &(struct cost_window){.steps = 1});
-    uint32_t place = cost_tree_child(world.tree, 0, &(struct cost_key){.kind = COST_MODULE, .name = "layer"});
-    host_path_add(world.path, 0, 0, 3000 * US, COST_LAUNCH_BOUND, place, window);
+    host_path_add(world.path, 0, 0, 3000 * US, COST_LAUNCH_BOUND, window);
     CHECK_INT(leaf_us(&world, "launch", COST_LAUNCH_BOUND), 3000);
-    CHECK_STR(leaf_place(&world, "launch", buf, sizeof buf), "layer");
-    host_path_add(world.path, 0, 3000 * US, 10000 * US, COST_LAUNCH_BOUND, COST_NONE, window);
+    CHECK_STR(leaf_place(&world, "launch", buf, sizeof buf), "forward > Net.forward");
+    host_path_add(world.path, 0, 3000 * US, 10000 * US, COST_LAUNCH_BOUND, window);
     CHECK_INT(leaf_us(&world, "cudaStreamSynchronize", COST_HOST_STALLED), 2000);
     CHECK_INT(leaf_node(&world, "cudaStreamSynchronize")->kind, COST_SYNC);
     CHECK_INT(window_ns(world.tree, window), 10000 * US);
-    CHECK_STR(place_text(&world, host_path_place(world.path, 0, 1200 * US, true), buf, sizeof buf), "forward > Net.forward");
-    CHECK_STR(place_text(&world, host_path_place(world.path, 0, 9000 * US, true), buf, sizeof buf), "forward");
-    CHECK_STR(place_text(&world, host_path_place(world.path, 0, 1200 * US, false), buf, sizeof buf), "forward");
+    CHECK_STR(place_text(&world, host_path_phase(world.path, 0, 1200 * US), buf, sizeof buf), "forward");
     world_close(&world);
 }
 
@@ -715,7 +712,7 @@ TEST(every_nanosecond_once)
             int64_t begin = i < 40 ? from : dice(INT64_C(230000000)) - 5000000;
             int64_t end = begin + 1 + dice(i % 3 ? 9000000 : 90);
             uint32_t window = cost_tree_window(world.tree, &(struct cost_window){.wall_ns = end - begin, .steps = 1});
-            host_path_add(world.path, dice(8) ? 0 : 1, begin, end, COST_HOST_RUN, COST_NONE, window);
+            host_path_add(world.path, dice(8) ? 0 : 1, begin, end, COST_HOST_RUN, window);
             int64_t got = window_ns(world.tree, window);
             if (got != end - begin)
                 runner_fail(__FILE__, __LINE__, "seed %d, window %d: %lld of %lld ns", (int)seed, i, (long long)got,

@@ -210,7 +210,7 @@ static struct deed why(struct search *search, uint32_t rank, int64_t count, stru
         int64_t next = INT64_MIN; // of the others, who was enqueued last
         for (size_t k = 0; k < n; k++) {
             if (trace->host)
-                host_path_add(host, rows[k].rank, rows[k].before, rows[k].enqueued, COST_HOST_RUN, COST_NONE, k + 1 < n);
+                host_path_add(host, rows[k].rank, rows[k].before, rows[k].enqueued, COST_HOST_RUN, k + 1 < n);
             device_add(trace, rows[k].rank, rows[k].before, rows[k].at, k + 1 < n ? -1.0 / (double)(n - 1) : 1.0, sums);
             next = k + 1 < n && rows[k].enqueued > next ? rows[k].enqueued : next;
         }
@@ -255,7 +255,7 @@ static struct deed why_by_windows(const struct launch_trace *trace, uint32_t ran
         uint32_t every = 1 + trace->ranks[k].window_count / CASES_MAX;
         for (uint32_t i = 0; i < trace->ranks[k].window_count; i += every) {
             const struct launch_window *window = &trace->windows[trace->ranks[k].window_first + i];
-            host_path_add(host, k, window->begin, window->end, COST_HOST_RUN, COST_NONE, k != rank);
+            host_path_add(host, k, window->begin, window->end, COST_HOST_RUN, k != rank);
             looked += k == rank ? window->steps : 0;
         }
     }

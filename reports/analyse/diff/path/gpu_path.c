@@ -311,7 +311,7 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
         if (count)
             at = sweep_window(&sweep, order, count, at);
         else // a rank that has nothing on the device
-            host_path_add(host, rank, sweep.window->begin, sweep.window->end, COST_HOST_RUN, COST_NONE, windows[i]);
+            host_path_add(host, rank, sweep.window->begin, sweep.window->end, COST_HOST_RUN, windows[i]);
         amounts_flush(&sweep.path);
     }
     gpu_beside_free(&sweep.path);
@@ -340,7 +340,7 @@ void launch_path_add(const struct launch_trace *trace, struct host_path *host, s
                                                                  .first_step = window->first_step,
                                                                  .wall_ns = wall});
         if (!trace->has_gpu && wall)
-            host_path_add(host, window->rank, window->begin, window->end, COST_HOST_RUN, COST_NONE, windows[i]);
+            host_path_add(host, window->rank, window->begin, window->end, COST_HOST_RUN, windows[i]);
     }
     for (uint32_t rank = 0; trace->has_gpu && rank < trace->rank_count; rank++)
         sweep_rank(trace, host, tree, rank, windows);

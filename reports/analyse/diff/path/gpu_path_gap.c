@@ -218,7 +218,7 @@ static void give_host(struct gpu_path *path, int64_t begin, int64_t end, const s
     const struct launch_rank *rank = &path->trace->ranks[path->rank];
     if (end - begin > LATE_NS_MAX && path->trace->host && path->trace->host_work && rank->thread != LAUNCH_TRACE_NONE &&
         rank->process != LAUNCH_TRACE_NONE) {
-        host_path_add(path->host, path->rank, begin, end, COST_LAUNCH_BOUND, COST_NONE, path->window);
+        host_path_add(path->host, path->rank, begin, end, COST_LAUNCH_BOUND, path->window);
         return;
     }
     uint32_t late_phase = next ? gpu_place_phase(path, gpu_call_begin(next)) : COST_NONE;

@@ -177,10 +177,10 @@ static void phases_load(struct gpu_path *path)
         times[count++] = phases[i].end;
     }
     sort_in_place(times, count, x, y, *x < *y);
-    gpu_timeline_add(&path->phases, 0, host_path_place(path->host, path->rank, count ? times[0] - 1 : 0, false));
+    gpu_timeline_add(&path->phases, 0, host_path_phase(path->host, path->rank, count ? times[0] - 1 : 0));
     for (size_t i = 0; i < count; i++)
         if (!i || times[i] != times[i - 1])
-            gpu_timeline_add(&path->phases, times[i], host_path_place(path->host, path->rank, times[i], false));
+            gpu_timeline_add(&path->phases, times[i], host_path_phase(path->host, path->rank, times[i]));
     free(times);
 }
 

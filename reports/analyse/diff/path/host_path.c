@@ -114,11 +114,8 @@ void host_path_free(struct host_path *path)
 void host_walk_give(struct host_walk *walk, uint32_t python, uint32_t leaf, enum cost_class class, int64_t ns, int64_t count)
 {
     struct host_path *path = walk->path;
-    uint32_t place = walk->place;
-    if (place == COST_NONE && path->leaves[leaf].flags & HOST_LEAF_GC)
-        place = host_place_collector(path, walk->chain);
-    else if (place == COST_NONE)
-        place = host_place(path, walk->chain, python);
+    bool collects = path->leaves[leaf].flags & HOST_LEAF_GC;
+    uint32_t place = collects ? host_place_collector(path, walk->chain) : host_place(path, walk->chain, python);
     cost_tree_add(path->tree, host_node(path, place, leaf, class), walk->window, ns, ns, count);
 }
 
@@ -364,14 +361,13 @@ void host_walk_thread(struct host_walk *walk, uint32_t thread, int64_t begin, in
 
 // ---- public ----
 
-void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t end, enum cost_class run, uint32_t place,
-                   uint32_t window)
+void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t end, enum cost_class run, uint32_t window)
 {
     if (end <= begin || rank >= path->trace->rank_count)
         return;
     const struct host_rank *row = &path->ranks[rank];
     bool known = host_rank_known(path, rank);
-    struct host_walk walk = {.path = path, .rank = rank, .window = window, .place = place, .run = run};
+    struct host_walk walk = {.path = path, .rank = rank, .window = window, .run = run};
     for (size_t i = host_stretch_at(path, rank, begin); begin < end; i++) {
         bool last = i + 1 == row->stretch_count || row->stretches[i + 1].begin >= end;
         int64_t to = last ? end : row->stretches[i + 1].begin;
@@ -384,21 +380,4 @@ void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t
         }
         begin = to;
     }
-}
-
-uint32_t host_path_place(struct host_path *path, uint32_t rank, int64_t at, bool python)
-{
-    if (rank >= path->trace->rank_count)
-        return 0;
-    uint32_t chain = host_chain_at(path, rank, at);
-    if (!python || !host_rank_known(path, rank))
-        return host_chain_node(path, chain);
-    // A guess from further away than a tick would scatter one kernel over many places.
-    const struct host_thread *thread = path->threads[path->trace->ranks[rank].thread];
-    uint32_t near;
-    if (!host_ticks_near(thread, chain, at, &near, 1))
-        return host_chain_node(path, chain);
-    const struct host_tick *tick = &thread->ticks[near];
-    int64_t distance = tick->at > at ? tick->at - at : at - tick->at;
-    return host_place(path, chain, distance <= path->host->tick_ns ? tick->python : 0);
 }

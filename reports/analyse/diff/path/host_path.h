@@ -15,10 +15,8 @@ struct host_path *host_path_new(const struct launch_trace *trace, struct cost_tr
 void host_path_free(struct host_path *path); // NULL ok
 
 // Gives the wall time [begin, end) of a rank to leaves, in window `window` of the tree; the sum is exactly end - begin. run: the
-// class of an instant in which host code runs (COST_HOST_RUN; for a GPU that waits for it: COST_LAUNCH_BOUND). place: a node that
-// leaves go below instead of phase and Python functions; COST_NONE: as they were.
-void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t end, enum cost_class run, uint32_t place,
-                   uint32_t window);
+// class of an instant in which host code runs (COST_HOST_RUN; for a GPU that waits for it: COST_LAUNCH_BOUND).
+void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t end, enum cost_class run, uint32_t window);
 
 // Gives every tick of the target's threads to its leaf, in window `window` of the tree: those of a thread that makes steps below its
 // phase and Python functions, those of another one below "thread NAME". Returns their time: what the target was on a CPU for.
@@ -27,7 +25,7 @@ int64_t host_path_cpu(struct host_path *path, uint32_t window);
 // Tells the tree that a sample with this Python stack was on its way to launch what `leaf` is.
 void host_path_callers(struct host_path *path, uint32_t python, uint32_t leaf);
 
-// The node of the place that the rank was in at an instant (phase, Python functions as far as `python` says): for GPU leaves.
-uint32_t host_path_place(struct host_path *path, uint32_t rank, int64_t at, bool python);
+// The node of the phase that the rank was in at an instant: for GPU leaves.
+uint32_t host_path_phase(struct host_path *path, uint32_t rank, int64_t at);
 
 #endif

@@ -107,7 +107,6 @@ struct host_path {
     struct map leaf_of_stack, leaf_of_name, place_of, node_of;
 };
 
-uint32_t host_chain_at(const struct host_path *path, uint32_t rank, int64_t at);
 // Index of the stretch that holds the instant.
 size_t host_stretch_at(const struct host_path *path, uint32_t rank, int64_t at);
 uint32_t host_chain_node(struct host_path *path, uint32_t chain);
@@ -148,7 +147,6 @@ uint32_t host_python_near(const struct host_thread *thread, uint32_t chain, int6
 struct host_walk {
     struct host_path *path;
     uint32_t rank, window, chain;
-    uint32_t place;       // node that leaves go below; COST_NONE: by phase and Python functions
     enum cost_class run;  // of an instant in which code runs
     uint32_t visited[HOST_DEPTH_MAX + 1];
     int depth;            // threads followed: visited[depth] is the one looked at

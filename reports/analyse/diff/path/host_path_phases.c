@@ -160,11 +160,6 @@ size_t host_stretch_at(const struct host_path *path, uint32_t rank, int64_t at)
     return search_between(middle, 1, row->stretch_count, row->stretches[middle].begin > at) - 1;
 }
 
-uint32_t host_chain_at(const struct host_path *path, uint32_t rank, int64_t at)
-{
-    return path->ranks[rank].stretches[host_stretch_at(path, rank, at)].chain;
-}
-
 uint32_t host_chain_node(struct host_path *path, uint32_t chain)
 {
     struct host_chain *row = &path->chains[chain];
@@ -175,6 +170,11 @@ uint32_t host_chain_node(struct host_path *path, uint32_t chain)
     uint32_t node = cost_tree_child(path->tree, parent, &(struct cost_key){.kind = COST_PHASE, .name = name});
     path->chains[chain].node = node;
     return node;
+}
+
+uint32_t host_path_phase(struct host_path *path, uint32_t rank, int64_t at)
+{
+    return rank < path->trace->rank_count ? host_chain_node(path, path->ranks[rank].stretches[host_stretch_at(path, rank, at)].chain) : 0;
 }
 
 // ---- calls that wait for the device ----

@@ -71,7 +71,7 @@ bool load_place(struct load *load, int64_t process_id, int64_t begin, int64_t le
     if (process == LAUNCH_TRACE_NONE || begin < 0 || length < 0)
         return false;
     *ret_rank = load->processes[process].rank;
-    return load_counts(load, *ret_rank, begin, begin + length);
+    return load_spans_touch(load_spans_of(load, *ret_rank), begin, begin + length);
 }
 
 static int load_launch(struct load *load)

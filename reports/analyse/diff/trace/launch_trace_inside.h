@@ -76,11 +76,6 @@ static inline struct load_spans *load_spans_of(struct load *load, uint32_t rank)
 {
     return &load->spans[rank < load->trace->rank_count ? rank : load->trace->rank_count];
 }
-// Does [begin, end) touch a window or a cold one of the rank (LAUNCH_TRACE_NONE: of any)?
-static inline bool load_counts(struct load *load, uint32_t rank, int64_t begin, int64_t end)
-{
-    return load_spans_touch(load_spans_of(load, rank), begin, end);
-}
 
 // launch_trace_gpu.c: works and kernels; operations.
 int load_gpu(struct load *load);
