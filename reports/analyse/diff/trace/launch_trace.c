@@ -205,7 +205,7 @@ static int load_all(struct load *load, const struct launch_trace_opts *opts)
         rc = load_steps(load);
     if (!rc)
         rc = load_phases(load);
-    if (!rc && !opts->gpu_only)
+    if (!rc)
         rc = load_host(load);
     if (rc)
         return rc;

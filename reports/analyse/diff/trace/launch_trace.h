@@ -145,7 +145,7 @@ struct launch_trace {
 };
 
 struct launch_trace_opts {
-    bool host_only, gpu_only; // for the timeline; {0}: all
+    bool host_only; // for the flame graph
 };
 
 // -ENOENT: the launch has no recording. opts NULL: all of it.
