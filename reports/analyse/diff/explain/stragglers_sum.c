@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/explain/stragglers.h"
@@ -195,14 +196,6 @@ static size_t ordinals(const struct launch_trace *trace, const struct cost_tree 
     return most;
 }
 
-static int worst_first(const void *left, const void *right)
-{
-    const struct straggler *a = left, *b = right;
-    if (a->wait_ns_step != b->wait_ns_step)
-        return a->wait_ns_step > b->wait_ns_step ? -1 : 1;
-    return (a->rank > b->rank) - (a->rank < b->rank);
-}
-
 bool stragglers_sum(struct search *search, const struct cost_tree *tree, struct straggler *all)
 {
     const struct launch_trace *trace = search->trace;
@@ -223,7 +216,7 @@ bool stragglers_sum(struct search *search, const struct cost_tree *tree, struct 
     }
     free(tallies.of);
     free(ordinal);
-    if (found)
-        qsort(all, trace->rank_count, sizeof *all, worst_first);
+    if (found) // worst first
+        sort_in_place(all, trace->rank_count, x, y, x->wait_ns_step != y->wait_ns_step ? x->wait_ns_step > y->wait_ns_step : x->rank < y->rank);
     return found;
 }

@@ -160,11 +160,11 @@ static uint32_t leaf_of(struct gpu_path *path, uint32_t place, enum cost_kind ki
     }
 }
 
-static void give(struct gpu_path *path, uint32_t place, enum cost_kind kind, enum cost_class class, const char *name, int64_t ns)
+static void give(struct gpu_path *path, uint32_t place, enum cost_kind kind, const char *name, int64_t ns)
 {
     if (ns <= 0)
         return;
-    struct gpu_amount *amount = gpu_amount(path, leaf_of(path, place, kind, class, name));
+    struct gpu_amount *amount = gpu_amount(path, leaf_of(path, place, kind, COST_LAUNCH_BOUND, name));
     amount->ns += ns;
     amount->busy_ns += ns;
     amount->count++;
@@ -193,7 +193,7 @@ void gpu_gap_flush(struct gpu_path *path, uint32_t leaf, const struct gpu_amount
 static void give_wait(struct gpu_path *path, const struct wait *wait, int64_t ns)
 {
     uint32_t place = gpu_place_at(path, wait->thread, wait->begin);
-    give(path, place, COST_SYNC, COST_LAUNCH_BOUND, wait->name, ns);
+    give(path, place, COST_SYNC, wait->name, ns);
     struct gpu_gaps *gaps = path->gaps;
     if (!wait->waits || ns <= 0 || (gaps->ahead <= 0 && gaps->drained == COST_NONE))
         return;
@@ -228,7 +228,7 @@ static void give_host(struct gpu_path *path, int64_t begin, int64_t end, const s
         uint32_t phase = gpu_place_phase(path, begin);
         bool known = to == end && next_leaf != COST_NONE && late_phase == phase;
         uint32_t place = known ? path->tree->nodes[next_leaf].parent : phase;
-        give(path, place, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late, to - begin);
+        give(path, place, COST_GAP, path->gaps->late, to - begin);
         give_drained(path, leaf_of(path, place, COST_GAP, COST_LAUNCH_BOUND, path->gaps->late), to - begin);
         if (known)
             gpu_amount(path, next_leaf)->late_ns += to - begin;

@@ -191,7 +191,7 @@ static void host_walk_unseen(struct host_walk *walk, uint32_t thread, int64_t be
     const struct host_thread *row = path->threads[thread];
     int64_t middle = begin + (end - begin) / 2, ns = end - begin;
     uint32_t near[HOST_NEAREST];
-    size_t count = host_ticks_near(row, walk->chain, middle, near, HOST_NEAREST);
+    size_t count = host_ticks_near(row, walk->chain, middle, near);
     if (walk->depth) { // of another thread only what was seen close by: it may not have run at all
         int64_t reach = 2 * path->host->tick_ns + ns;
         size_t kept = 0;

@@ -138,7 +138,7 @@ size_t host_off_from(const struct host_thread *thread, int64_t at);
 // First tick at or after an instant.
 size_t host_tick_from(const struct host_thread *thread, int64_t at);
 // Nearest ticks of the same chain, nearest first. Returns the number.
-size_t host_ticks_near(const struct host_thread *thread, uint32_t chain, int64_t at, uint32_t *ret, size_t max);
+size_t host_ticks_near(const struct host_thread *thread, uint32_t chain, int64_t at, uint32_t ret[HOST_NEAREST]);
 // The Python stack of the nearest tick or gap of this chain. 0: none.
 uint32_t host_python_near(const struct host_thread *thread, uint32_t chain, int64_t at);
 

@@ -264,7 +264,7 @@ size_t host_tick_from(const struct host_thread *thread, int64_t at)
     return search_first(middle, thread->tick_count, thread->ticks[middle].at >= at);
 }
 
-size_t host_ticks_near(const struct host_thread *thread, uint32_t chain, int64_t at, uint32_t *ret, size_t max)
+size_t host_ticks_near(const struct host_thread *thread, uint32_t chain, int64_t at, uint32_t ret[HOST_NEAREST])
 {
     if (chain >= thread->chain_count)
         return 0;
@@ -272,7 +272,7 @@ size_t host_ticks_near(const struct host_thread *thread, uint32_t chain, int64_t
     uint32_t low = (uint32_t)search_between(middle, first, last, thread->ticks[thread->pool[middle]].at >= at);
     uint32_t left = low, right = low; // [first, left) and [right, last) are left to take
     size_t count = 0;
-    while (count < max && (left > first || right < last)) {
+    while (count < HOST_NEAREST && (left > first || right < last)) {
         bool before = left > first && (right == last || at - thread->ticks[thread->pool[left - 1]].at <=
                                                             thread->ticks[thread->pool[right]].at - at);
         ret[count++] = before ? thread->pool[--left] : thread->pool[right++];
@@ -283,7 +283,7 @@ size_t host_ticks_near(const struct host_thread *thread, uint32_t chain, int64_t
 uint32_t host_python_near(const struct host_thread *thread, uint32_t chain, int64_t at)
 {
     uint32_t near[HOST_NEAREST];
-    size_t count = host_ticks_near(thread, chain, at, near, HOST_NEAREST);
+    size_t count = host_ticks_near(thread, chain, at, near);
     for (size_t i = 0; i < count; i++)
         if (thread->ticks[near[i]].python)
             return thread->ticks[near[i]].python;

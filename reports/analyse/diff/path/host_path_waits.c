@@ -347,7 +347,7 @@ static uint32_t host_leaf_short(struct host_walk *walk, const struct host_thread
 {
     struct host_path *path = walk->path;
     uint32_t near[HOST_NEAREST];
-    size_t count = host_ticks_near(row, walk->chain, at, near, HOST_NEAREST), i = 0;
+    size_t count = host_ticks_near(row, walk->chain, at, near), i = 0;
     while (i < count && !(path->leaves[row->ticks[near[i]].leaf].flags & HOST_LEAF_CALL))
         i++;
     char *name = xasprintf("waits below the recorder's threshold%s%s", i < count ? ", in " : "",

@@ -14,6 +14,7 @@
 #include "common/containers/arena.h"
 #include "common/containers/intern.h"
 #include "common/containers/map.h"
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/distribution.h"
@@ -262,14 +263,6 @@ static int ranks_read(const struct recordings_job *job, int side, struct ranks_s
     return rc;
 }
 
-static int ranks_by_step(const void *left, const void *right)
-{
-    const struct ranks_one *a = left, *b = right;
-    if (a->told.step_ns != b->told.step_ns)
-        return a->told.step_ns < b->told.step_ns ? -1 : 1;
-    return (a->told.rank > b->told.rank) - (a->told.rank < b->told.rank);
-}
-
 // Ranks with enough steps, by the median of them. The caller frees.
 static struct ranks_one *ranks_group(const struct ranks_step *steps, size_t count, size_t *ret_count)
 {
@@ -284,8 +277,7 @@ static struct ranks_one *ranks_group(const struct ranks_step *steps, size_t coun
                                                           .steps = steps + first, .count = end - first}));
     }
     free(ns);
-    if (*ret_count)
-        qsort(list, *ret_count, sizeof *list, ranks_by_step);
+    sort_in_place(list, *ret_count, x, y, x->told.step_ns != y->told.step_ns ? x->told.step_ns < y->told.step_ns : x->told.rank < y->told.rank);
     return list;
 }
 
