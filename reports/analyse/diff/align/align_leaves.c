@@ -17,21 +17,11 @@ bool align_is_place(const struct cost_node *node)
     return node->kind < COST_KERNEL;
 }
 
-static bool align_same_name(const struct align_leaf *a, const struct align_leaf *b)
-{
-    return a->name == b->name && a->name != COST_NONE; // the number holds the kind
-}
-
-static bool align_same_normal(const struct align_leaf *a, const struct align_leaf *b)
-{
-    return a->normal == b->normal && a->normal != COST_NONE && a->kind == b->kind;
-}
-
 enum align_match align_pair_match(const struct align_leaf *a, const struct align_leaf *b)
 {
-    if (align_same_name(a, b))
+    if (a->name == b->name && a->name != COST_NONE) // the number holds the kind
         return ALIGN_EXACT;
-    if (align_same_normal(a, b))
+    if (a->normal == b->normal && a->normal != COST_NONE && a->kind == b->kind)
         return ALIGN_NORMALISED;
     return a->shape == b->shape && a->shape != COST_NONE ? ALIGN_RESOURCES : ALIGN_SIMILAR;
 }

@@ -183,27 +183,26 @@ static void contributions_judge(struct contributions *all)
     }
 }
 
-static bool contributions_is_small(const struct contributions *all,
-                                   const struct contributions_item *item, enum diff_kind kind)
+static bool contributions_is_small(const struct contributions *all, const struct contributions_item *item)
 {
-    return item->kind == kind && !item->named &&
+    return item->kind == DIFF_PYTHON_OVERHEAD && !item->named &&
            fabs(item->estimate.delta) < contributions_small * all->job->untraced.step[0];
 }
 
 // Python functions of which none alone is named may together be: the interpreter itself got slower.
-static bool contributions_gather(struct contributions *all, enum diff_kind kind)
+static bool contributions_gather(struct contributions *all)
 {
-    struct contributions_item gathered = {.kind = kind, .count = 0};
+    struct contributions_item gathered = {.kind = DIFF_PYTHON_OVERHEAD, .count = 0};
     size_t parts = 0, kept = 0, member_count = 0;
     for (size_t i = 0; i < all->count; i++)
-        parts += contributions_is_small(all, &all->items[i], kind);
+        parts += contributions_is_small(all, &all->items[i]);
     if (parts < 2)
         return false;
     uint32_t *members = xcalloc(all->group_count + 1, sizeof *members),
              *rest = xcalloc(all->group_count + 1, sizeof *rest);
     for (size_t i = 0; i < all->count; i++) {
         struct contributions_item item = all->items[i];
-        if (contributions_is_small(all, &item, kind)) {
+        if (contributions_is_small(all, &item)) {
             memcpy(rest + gathered.count, all->members + item.first, item.count * sizeof *rest);
             gathered.count += item.count;
             continue;
@@ -262,12 +261,6 @@ static void contributions_order(struct contributions *all)
     workload->slower_ns = sums[1];
 }
 
-static bool contributions_counted(const struct diff_job *job, const struct diff_group *group)
-{
-    enum cost_kind kind = diff_leaf(job, group)->kind;
-    return kind != COST_FUNCTION && kind != COST_GAP;
-}
-
 static void contributions_fill(struct contributions *all, const struct contributions_item *item,
                                int rank, struct diff_contribution *made)
 {
@@ -291,7 +284,8 @@ static void contributions_fill(struct contributions *all, const struct contribut
     const struct diff_group *top = &all->groups[members[0]];
     made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
                           item->count * sizeof *members);
-    bool counted = !item->parts && contributions_counted(job, top);
+    enum cost_kind kind = diff_leaf(job, top)->kind;
+    bool counted = !item->parts && kind != COST_FUNCTION && kind != COST_GAP;
     made->count_a = made->count_b = counted ? 0 : NAN;
     for (size_t i = 0; i < item->count; i++) {
         const struct diff_group *group = &all->groups[members[i]];
@@ -372,7 +366,7 @@ void diff_contribute(struct diff_job *job)
     contributions_estimate(&all, 0, all.count);
     contributions_learn(&all);
     contributions_judge(&all);
-    if (contributions_gather(&all, DIFF_PYTHON_OVERHEAD)) {
+    if (contributions_gather(&all)) {
         contributions_estimate(&all, all.count - 1, all.count);
         contributions_judge(&all);
     }

@@ -39,12 +39,6 @@ static const char *label_stall(struct diff_job *job, const struct cost_node *lea
     return leaf->module ? arena_print(job->arena, "%s (%s)", title, leaf->module) : title;
 }
 
-static const char *label_replaced(struct contributions *all, const struct contributions_item *item)
-{
-    return arena_print(all->job->arena, "%s -> %s", contributions_side(all, item, 0),
-                       contributions_side(all, item, 1));
-}
-
 static const char *label_make(struct contributions *all, const struct contributions_item *item,
                               const struct diff_group *group)
 {
@@ -56,7 +50,7 @@ static const char *label_make(struct contributions *all, const struct contributi
         return label_stall(job, leaf);
     case DIFF_KERNEL_REPLACED:
     case DIFF_CPU_FUNCTION_REPLACED:
-        return label_replaced(all, item);
+        return arena_print(job->arena, "%s -> %s", contributions_side(all, item, 0), contributions_side(all, item, 1));
     case DIFF_CLOCK_THROTTLE:
         return arena_print(job->arena, "%zu kernels", item->count);
     case DIFF_PARALLELISM:

@@ -27,11 +27,6 @@ static const double beside_min = 0.1;
 // it is the company's.
 static const double beside_own = 0.25;
 
-static bool beside_wanted(const struct diff_contribution *contribution)
-{
-    return contribution->kind == DIFF_KERNEL_SLOWER || contribution->kind == DIFF_CLOCK_THROTTLE;
-}
-
 static size_t beside_first(const struct cost_tree *tree, uint32_t node)
 {
     return search_first(middle, tree->beside_count, tree->beside[middle].node >= node);
@@ -86,7 +81,7 @@ void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
     struct diff_beside seen[BESIDE_SEEN_MAX];
     struct cost_overlap sum[2] = {0};
     size_t count = 0;
-    if (!beside_wanted(contribution))
+    if (contribution->kind != DIFF_KERNEL_SLOWER && contribution->kind != DIFF_CLOCK_THROTTLE)
         return;
     beside_sum(job, contribution, groups, sum);
     for (size_t i = 0; i < contribution->group_count; i++) {

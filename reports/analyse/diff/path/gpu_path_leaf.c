@@ -291,11 +291,6 @@ static __attribute__((noinline)) uint32_t leaf_beyond(struct gpu_path *path, str
     return k < entry->count ? entry->nodes[k] : entry_add(path, entry, place, &leaves->labels[label]);
 }
 
-static uint32_t leaf_without_step(struct gpu_path *path, struct entry *entry, uint32_t place, uint32_t label)
-{
-    return entry->count ? entry->nodes[0] : leaf_beyond(path, entry, place, label, 0);
-}
-
 uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op)
 {
     struct gpu_leaves *leaves = path->leaves;
@@ -309,7 +304,7 @@ uint32_t gpu_leaf_of(struct gpu_path *path, const struct launch_op *op)
         label = collective_label(path, op, label);
     struct entry *entry = entry_of(leaves, place, label);
     if (!leaves->step_count)
-        return leaf_without_step(path, entry, place, label);
+        return entry->count ? entry->nodes[0] : leaf_beyond(path, entry, place, label, 0);
     if (entry->step[slot] != step) {
         entry->step[slot] = step;
         entry->next[slot] = 0;
