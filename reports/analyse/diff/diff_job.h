@@ -14,7 +14,7 @@
 #include "reports/analyse/diff/estimate/estimate.h"
 
 enum { DIFF_LAUNCHES = 4 }; // traced ones of a side: the plan's default
-enum { DIFF_NOTES_MAX = 40, DIFF_SUSPECTS_MAX = 5, DIFF_EVIDENCE_MAX = 12, DIFF_DEPTH_MAX = 64 };
+enum { DIFF_NOTES_MAX = 40, DIFF_DEPTH_MAX = 64 };
 
 struct diff_pair {
     int64_t launch[2];

@@ -19,7 +19,6 @@ enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };
 static const double run_calls = 0.6;   // of the samples on the way to its launches
 static const double run_alike = 0.5;   // of their names
 static const double run_repeats = 0.8; // of its operations: both sides have their names
-static const double wrapped_most = 0.8; // of the samples below a function: as much as a place has that a contribution is told of
 static const double again_most = 0.6, again_elsewhere = 0.2; // of the samples below a function
 
 // ---- functions ----
@@ -150,7 +149,7 @@ uint32_t code_wrapped(const struct code *code, int side, uint32_t function)
     for (;;) {
         uint32_t inner = COST_NONE;
         for (uint32_t i = 0; i < code->function_count; i++) // what calls has as many samples, and stands further out
-            if (ticks[i] >= wrapped_most * ticks[function] && code->functions[i].depth > code->functions[best].depth &&
+            if (ticks[i] >= DIFF_MOST * ticks[function] && code->functions[i].depth > code->functions[best].depth &&
                 function_leads(code, side, best, i) && (inner == COST_NONE || code->functions[i].depth < code->functions[inner].depth))
                 inner = i;
         if (inner == COST_NONE)

@@ -10,7 +10,6 @@
 #include "reports/analyse/stalls/stalls.h"
 
 enum { LABEL_PARTS = 3 };
-static const double label_share = 0.8; // as diff_where's
 
 const struct cost_node *contributions_place(const struct cost_tree *tree, uint32_t leaf, bool outermost)
 {
@@ -130,7 +129,7 @@ static const char *label_place(struct diff_job *job, const char *place,
     double held = 0;
     size_t shown = 0;
     const struct diff_contribution_part *first = &made->parts[0];
-    if (first->kind == DIFF_NATIVE_CODE && (first->b_ns - first->a_ns) / made->delta_ns >= label_share)
+    if (first->kind == DIFF_NATIVE_CODE && (first->b_ns - first->a_ns) / made->delta_ns >= DIFF_MOST)
         return first->label; // it says the place
     names_label(place, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
     strbuf_add(&text, "%s:", name);
@@ -215,7 +214,7 @@ static enum diff_kind parts_kind(const struct diff_contribution *made, double si
             best = (enum diff_kind)kind;
     enum diff_kind only = best;
     for (int kind = 0; kind < DIFF_KIND_COUNT; kind++)
-        if (part_family((enum diff_kind)kind) == best && sums[kind] >= label_share * families[best])
+        if (part_family((enum diff_kind)kind) == best && sums[kind] >= DIFF_MOST * families[best])
             only = (enum diff_kind)kind;
     return only;
 }

@@ -13,7 +13,7 @@
 #include "reports/analyse/diff/contribute/contributions.h"
 #include "reports/analyse/diff/explain/explain.h"
 
-static const double places_share = 0.8, places_half = 0.5; // 0.8: as diff_where's
+static const double places_half = 0.5;
 // Of the step: at the borders of a place the nearest sample says where an instant belongs, which may be a
 // whole tick (1 ms) off. Hundredths of a step are told there that are none.
 static const double places_floor = 0.01;
@@ -149,7 +149,7 @@ static void places_choose(struct places *places, struct places_node *node,
 {
     double delta = node->estimate.delta, held = node->held;
     if (!node->told || node->mixed || held * delta < 0 ||
-        fabs(held) >= places_share * fabs(delta))
+        fabs(held) >= DIFF_MOST * fabs(delta))
         return;
     node->deeper = fabs(held) >= places_half * fabs(delta) && !places_rest_told(places, sums);
     node->picked = true;

@@ -7,6 +7,8 @@
 #include "reports/analyse/diff/contribute/contribute.h"
 #include "reports/analyse/diff/trace/launch_trace.h"
 
+enum { DIFF_EVIDENCE_MAX = 12 }; // sentences of a contribution
+
 void diff_collectives(struct diff_job *job); // collectives.c: collectives and NCCL's versions
 // stragglers_judge.c: who came last in a launch; and when all are in, who is told from noise.
 void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace);
@@ -20,6 +22,8 @@ void diff_typical(struct diff_job *job); // what a timeline shows
 bool diff_first_wanted(const struct diff_job *job);
 void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
 void diff_first(struct diff_job *job);
+// Of what is to be explained: of two launches a side one part in three lies apart by chance, and what is smaller explains nothing.
+#define DIFF_PART_MIN 0.05
 // Values of launches by side: has every launch of the side that has more (delta > 0: b) more than every one of the other; wide: by more
 // than launches of either side lie apart? One launch a side says nothing of that: false.
 bool diff_launches_apart(double *const values[2], size_t count, double delta, bool wide);

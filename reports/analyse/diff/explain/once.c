@@ -14,10 +14,6 @@
 
 enum { ONCE_PARTS_MAX = 10, ONCE_PLACES_MAX = 16, ONCE_LAUNCHES_MAX = 16 };
 
-// Of the difference that is explained: of two launches a side one part in three lies apart by chance, and what is smaller explains
-// nothing.
-static const double once_part_min = 0.05;
-
 // Scaled time of a contribution of each launch that has both sides.
 static void once_values(const struct diff_job *job, const struct diff_contribution *contribution,
                         double *ret[2], size_t *ret_count)
@@ -80,7 +76,7 @@ static void once_parts(struct diff_job *job, struct diff_once *ret)
     const struct diff_workload *workload = job->workload;
     struct diff_launch_part *parts =
         arena_alloc(job->arena, workload->contribution_count + 1, sizeof *parts);
-    double floor = once_part_min * fabs(workload->delta_ns);
+    double floor = DIFF_PART_MIN * fabs(workload->delta_ns);
     size_t count = 0;
     for (size_t i = 0; i < workload->contribution_count; i++) {
         struct diff_launch_part part = {.contribution = workload->contributions[i]};

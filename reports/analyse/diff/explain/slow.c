@@ -20,8 +20,6 @@
 enum { SLOW_LAUNCHES_TOLD = 16 };
 enum { SLOW_TYPICAL, SLOW_SLOW, SLOW_CLASSES, SLOW_NEITHER = SLOW_CLASSES }; // of a window
 
-// Of what is to be explained, as of a first step.
-static const double slow_part_min = 0.05;
 static const double slow_quantile = 0.99; // of latency_p99
 
 struct slow_launch { // the launch of a side in a pair
@@ -367,7 +365,7 @@ static double slow_least(const struct slow *slow)
     const struct diff_slow *told = slow->told;
     double total = told->b_ns - told->a_ns;
     double usual = told->overlaps ? quantile_median(told->launch_ns[total > 0], slow->pair_count) : 0;
-    return slow_part_min * fmax(fabs(total), usual);
+    return DIFF_PART_MIN * fmax(fabs(total), usual);
 }
 
 static void slow_parts(struct slow *slow, double *const scratch[2])

@@ -20,7 +20,7 @@
      KIND(DIFF_CPU_FUNCTION_REMOVED) | KIND(DIFF_CPU_FUNCTION_REPLACED))
 #define ANY UINT32_MAX
 
-enum { SUSPECTS_IMPLIED = 10 };
+enum { SUSPECTS_MAX = 5, SUSPECTS_IMPLIED = 10 };
 
 struct suspects_rule {
     uint32_t kinds;
@@ -242,8 +242,8 @@ void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
             all[kept++] = one;
     }
     qsort(all, kept, sizeof *all, suspects_compare);
-    if (kept > DIFF_SUSPECTS_MAX)
-        kept = DIFF_SUSPECTS_MAX;
+    if (kept > SUSPECTS_MAX)
+        kept = SUSPECTS_MAX;
     contribution->suspects = arena_alloc(job->arena, kept + 1, sizeof *contribution->suspects);
     for (size_t i = 0; i < kept; i++)
         contribution->suspects[contribution->suspect_count++] = suspects_sentence(job, &all[i]);

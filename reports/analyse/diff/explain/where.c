@@ -11,7 +11,7 @@
 #include "reports/analyse/names/names.h"
 
 enum { WHERE_DEPTH_MAX = DIFF_DEPTH_MAX, WHERE_LINKS = 6, WHERE_NAME_MAX = 160, WHERE_NAMES_MAX = 64 };
-static const double where_share = 0.8, where_net = 0.3;
+static const double where_net = 0.3;
 
 struct where_path {                                            // outermost first
     const char *names[WHERE_DEPTH_MAX], *raw[WHERE_DEPTH_MAX]; // raw: with its index
@@ -160,7 +160,7 @@ static const char *where_exact(const struct where_path *paths, const double *wei
                                double total)
 {
     struct where_sum raw = where_candidate(paths, weights, in, count, depth, true);
-    return raw.name && raw.held >= where_share * total ? raw.name : name;
+    return raw.name && raw.held >= DIFF_MOST * total ? raw.name : name;
 }
 
 const char *diff_where(struct diff_job *job, const struct diff_group *groups,
@@ -181,7 +181,7 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
         total += weights[i];
     while (found.count < WHERE_DEPTH_MAX) {
         struct where_sum best = where_candidate(paths, weights, in, count, found.count, false);
-        if (!best.name || best.held < where_share * total)
+        if (!best.name || best.held < DIFF_MOST * total)
             break;
         for (size_t i = 0; i < count; i++)
             in[i] = in[i] && paths[i].count > found.count &&
