@@ -51,7 +51,7 @@ struct diff_job {
     bool has_gpu;
     enum diff_subject subject;
     const char **place_names[2]; // of nodes, made when they are asked for
-    const bool *trunk[2];        // the same: see diff_trunk
+    const bool *trunk[2];        // the same: explain/where.c
     struct diff_units units;
     struct diff_prior *prior;
     const struct diff_launches *launches; // what diff_groups_add moves

@@ -54,15 +54,13 @@ double contributions_executes_more(const struct contributions *all, const uint32
 void contributions_split(struct contributions *all, const uint32_t *owner, const struct contributions_whole *wholes, size_t count);
 // contributions_native.c: functions that only one side has names for get the kind DIFF_NATIVE_CODE, and are one thing by place.
 void contributions_native(struct contributions *all);
-const char *contributions_native_label(struct diff_job *job, const struct diff_group *group);
 // contributions_code.c: code that one side alone has, or runs more often, becomes one item with all that it causes.
 void contributions_code(struct contributions *all);
 // contributions_places.c: what no named item holds, but is told from noise as the sum of a place, becomes an item.
 void contributions_places(struct contributions *all);
 // contributions_label.c. members: largest change first.
 const char *contributions_label(struct contributions *all, const struct contributions_item *item);
-// contributions_kernels.c: "GammaBetaBackwardCUDAKer… + 4 more": what took most on a side; of one group the three that took most.
-const char *contributions_side(const struct contributions *all, const struct contributions_item *item, int side);
+// What took most on a side, of one group: three at most.
 const char *contributions_group_side(struct diff_job *job, const struct diff_group *group, int side);
 // Of what is spread over a place: parts, names, label and kind of the contribution.
 void contributions_parts(struct contributions *all, const struct contributions_item *item,

@@ -9,7 +9,6 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-#include "reports/analyse/diff/explain/explain.h"
 
 static const double native_unlike = 0.2; // of the place's native time: by how much more of it has no name on one side
 
@@ -81,11 +80,4 @@ void contributions_native(struct contributions *all)
     free(places);
     free(a_of);
     free(at);
-}
-
-const char *contributions_native_label(struct diff_job *job, const struct diff_group *group)
-{
-    const char *names[DIFF_DEPTH_MAX];
-    size_t depth = diff_place_names(job, job->workload->trees[1], group->native_place, names);
-    return depth ? arena_print(job->arena, "what %s computes", names[depth - 1]) : "native code";
 }

@@ -48,8 +48,6 @@ const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint3
 size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
                         const char *names[DIFF_DEPTH_MAX]);
 
-// Of every node of a side's tree: is it a Python function around all phases? trunk.c
-const bool *diff_trunk(struct diff_job *job, int side);
 size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
                          const uint32_t *members, size_t count);
 
