@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the test of the shadow stage: shadow_drive BASELINE_URL CANDIDATE_URL REQUESTS SECONDS RATE MIRROR METHODS [IGNORE]: mirrors for so
-// long and prints seconds, examples and counts as JSON.
+// For the test of the shadow stage: shadow_drive BASELINE_URL CANDIDATE_URL REQUESTS SECONDS RATE MIRROR METHODS IGNORE DEADLINE: mirrors for
+// so long and prints seconds, examples and counts as JSON.
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -42,14 +42,13 @@ static void drive_take(struct shadow *shadow, json_t *seconds, json_t *examples)
 int main(int argc, char **argv)
 {
     const char *methods[8] = {0}, *ignore[8] = {0};
-    if (argc < 8)
+    if (argc < 10)
         return 2;
     drive_split(argv[7], methods, 8);
-    if (argc > 8)
-        drive_split(argv[8], ignore, 8);
+    drive_split(argv[8], ignore, 8);
     double seconds_wanted = atof(argv[4]), rate = atof(argv[5]), owed = 0;
     const struct shadow_opts opts = {.urls = {argv[1], argv[2]}, .requests = argv[3], .methods = *methods[0] ? methods : NULL, .ignore = ignore,
-                                     .mirror = atof(argv[6]), .timeout_ns = 1000000000};
+                                     .mirror = atof(argv[6]), .timeout_ns = (int64_t)(atof(argv[9]) * 1e9)};
     struct shadow *shadow = NULL;
     struct error err = {0};
     int rc = shadow_open(&opts, &shadow, &err);
