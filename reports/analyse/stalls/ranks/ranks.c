@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is a rank, and who came last to each collective. On the host a rank has come to a collective when it begins to wait in it:
 // waits of two ranks that overlap, and end next to each other, are of the same one. Who does not wait at all, while another does,
-// comes last; as waits below the threshold are not recorded, it may have come that much before the other's end. Of a job that waits in sends and
-// receives that does not hold: see ranks_work.c. What NCCL told is in ranks_nccl.c.
+// comes last; as waits below the threshold are not recorded, it may have come that much before the other's end. Who that is, ranks_host.c finds.
+// Of a job that waits in sends and receives that does not hold: see ranks_work.c. What NCCL told is in ranks_nccl.c.
 #include "reports/analyse/stalls/ranks/ranks_find.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/containers/map.h"
 #include "common/containers/search.h"
@@ -14,7 +13,6 @@
 #include "common/strings.h"
 
 enum {
-    RANKS_LATE_MIN_NS = 100000,
     RANKS_JOIN_NS = 200000,
     RANKS_LATES_MAX = 1 << 26 // 1.6 GB, and two hours of waits of the shortest kind: beyond, the store is damaged
 };
@@ -247,23 +245,6 @@ static void ranks_find_waits(struct ranks *ranks, struct rank_row *row)
 
 // ---- arrivals ----
 
-// When the rank came to the collective in which another one waits in [begin, end). ret_seen: it waited itself. One that waits asks in the order of
-// time, so that what was over before stays so.
-static int64_t ranks_arrival(const struct ranks *ranks, size_t index, int64_t begin, int64_t end, bool *ret_seen)
-{
-    const struct rank_row *row = &ranks->rows[index];
-    const struct trace_window *waits = ranks->waits + row->wait_first;
-    const struct trace_window *best = NULL;
-    size_t *next = &ranks->wait_next[index];
-    while (*next < row->wait_count && waits[*next].end <= begin)
-        ++*next;
-    for (size_t i = *next; i < row->wait_count && waits[i].begin < end; i++)
-        if (!best || llabs(waits[i].end - end) < llabs(best->end - end))
-            best = &waits[i];
-    *ret_seen = best != NULL;
-    return best ? best->begin : end - ranks->trace->threshold_ns;
-}
-
 void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
 {
     if (end - begin >= RANKS_LATE_MIN_NS && ranks->late_count < RANKS_LATES_MAX && trace_clip(ranks->trace, &begin, &end))
@@ -271,69 +252,10 @@ void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size_t wait
                     (struct rank_late){begin, end, (uint32_t)waiter, (uint32_t)last});
 }
 
-static bool ranks_same_node(const struct ranks *ranks, size_t row, size_t other)
-{
-    const struct trace_process *processes = ranks->trace->processes;
-    return processes[ranks->rows[row].process].node == processes[ranks->rows[other].process].node;
-}
-
 bool ranks_surely_later(const struct ranks *ranks, size_t last, int64_t last_ns, size_t other, int64_t other_ns)
 {
     int64_t residual = trace_residual_ns(ranks->trace, ranks->rows[last].process, ranks->rows[other].process);
     return residual == 0 || (residual > 0 && last_ns - other_ns >= 2 * residual);
-}
-
-// Is another rank's arrival looked at for one that waits? own: only those of its node are.
-static bool ranks_compares(const struct ranks *ranks, size_t waiter, size_t other, bool own)
-{
-    int64_t residual = trace_residual_ns(ranks->trace, ranks->rows[waiter].process, ranks->rows[other].process);
-    return other != waiter && (own ? ranks_same_node(ranks, waiter, other) : residual >= 0);
-}
-
-static bool ranks_surely_last(const struct ranks *ranks, size_t waiter, const struct trace_window *wait, size_t last, int64_t last_ns)
-{
-    bool seen, sure = ranks_surely_later(ranks, last, last_ns, waiter, wait->begin);
-    for (size_t i = 0; i < ranks->row_count && sure; i++)
-        if (i != last && ranks_compares(ranks, waiter, i, false))
-            sure = ranks_surely_later(ranks, last, last_ns, i, ranks_arrival(ranks, i, wait->begin, wait->end, &seen));
-    return sure;
-}
-
-// Who came last while `waiter` waited. Several who did not wait at all are late alike, unless most are: then nobody is. Of several nodes
-// whose clocks do not tell who was last, those of its own node are looked at.
-static void ranks_late(struct ranks *ranks, size_t waiter, const struct trace_window *wait, bool own)
-{
-    int64_t last_ns = INT64_MIN;
-    size_t last = 0, unseen = 0, compared = 1;
-    bool seen, nodes = !own && ranks->trace->node_count > 1;
-    for (size_t i = 0; i < ranks->row_count; i++) {
-        if (!ranks_compares(ranks, waiter, i, own))
-            continue;
-        int64_t at = ranks_arrival(ranks, i, wait->begin, wait->end, &seen);
-        compared++;
-        unseen += !seen;
-        if (at > last_ns) {
-            last_ns = at;
-            last = i;
-        }
-    }
-    if (compared < 2)
-        return;
-    if (unseen < 2 && (!nodes || ranks_surely_last(ranks, waiter, wait, last, last_ns))) {
-        ranks_put_late(ranks, wait->begin, last_ns, waiter, last);
-        return;
-    }
-    if (unseen < 2) {
-        ranks_late(ranks, waiter, wait, true);
-        return;
-    }
-    for (size_t i = 0; i < ranks->row_count && unseen * 2 <= compared; i++) {
-        if (!ranks_compares(ranks, waiter, i, own))
-            continue;
-        int64_t at = ranks_arrival(ranks, i, wait->begin, wait->end, &seen);
-        if (!seen && ranks_surely_later(ranks, i, at, waiter, wait->begin))
-            ranks_put_late(ranks, wait->begin, at, waiter, i);
-    }
 }
 
 static int ranks_by_late(const void *left, const void *right)
@@ -356,24 +278,20 @@ static bool ranks_send(const struct ranks *ranks)
 static void ranks_of_waits(struct ranks *ranks)
 {
     ranks->messages = ranks->by_work = ranks_send(ranks);
-    ranks->wait_next = xcalloc(ranks->row_count + 1, sizeof *ranks->wait_next);
     for (size_t i = 0; i < ranks->row_count; i++) {
         const struct rank_row *row = &ranks->rows[i];
         if (!row->wait_count)
             continue;
         const struct trace_window *waits = ranks->waits + row->wait_first;
-        memset(ranks->wait_next, 0, ranks->row_count * sizeof *ranks->wait_next);
         if (!ranks->first_end || waits[0].end < ranks->first_end)
             ranks->first_end = waits[0].end;
         if (waits[row->wait_count - 1].end > ranks->last_end)
             ranks->last_end = waits[row->wait_count - 1].end;
-        for (size_t k = 0; k < row->wait_count && !ranks->by_work; k++)
-            ranks_late(ranks, i, &waits[k], false);
     }
-    free(ranks->wait_next);
-    ranks->wait_next = NULL;
     if (ranks->by_work)
         ranks_work_of_waits(ranks);
+    else
+        ranks_host(ranks);
 }
 
 void ranks_find(const struct trace *trace, struct ranks *ret_ranks)

@@ -10,7 +10,7 @@
 #include "reports/analyse/stalls/parts.h"
 
 enum {
-    RANKS_MAX = 4096, // of one recording: waits on the host are compared with those of all ranks, which takes time by the square of their number
+    RANKS_MAX = 4096, // of one recording
     LATE_BLOCKS = 24, // the parts of the time of work whose spread is the noise that a late rank must exceed
 };
 
@@ -38,7 +38,6 @@ struct ranks {
     int32_t size;               // of the job; -1: not known
     struct trace_window *waits; // in collectives on the host, a row's side by side, by begin
     struct rank_late *lates;    // by begin
-    size_t *wait_next; // while waits are compared: of each row the first one that may matter to those that follow
     size_t wait_count, late_count;
     int64_t first_end; // when all had come to the first collective; 0: there was none
     int64_t last_end;  // the end of the last one, as far as it is known
