@@ -74,14 +74,14 @@ static void why_short_causes(struct why *why, size_t late, double *sums)
     enum cause deed = why_mmap_deed(why, late);
     for (size_t i = 0; i < trace->short_count; i++) {
         const struct trace_gap *gap = &trace->shorts[i];
-        enum cause cause = gap->out >= why->begin && gap->in <= why->end ? classify_alone(trace, gap) : CAUSE_COUNT;
+        uint32_t row = why->ranks->short_rows[i];
+        enum cause cause = row != TRACE_NONE && gap->out >= why->begin && gap->in <= why->end ? classify_alone(trace, gap) : CAUSE_COUNT;
         cause = cause == CAUSE_MMAP_LOCK ? deed : cause;
-        for (size_t k = 0; k < why->ranks->row_count && cause < CAUSE_COUNT; k++)
-            if (why->ranks->rows[k].thread == gap->thread) {
-                double more = (double)trace->short_ns * (k == late ? 1 : -1 / (double)(why->ranks->row_count - 1));
-                sums[cause] += more;
-                why->cause_slept += more;
-            }
+        if (cause >= CAUSE_COUNT)
+            continue;
+        double more = (double)trace->short_ns * (row == late ? 1 : -1 / (double)(why->ranks->row_count - 1));
+        sums[cause] += more;
+        why->cause_slept += more;
     }
 }
 

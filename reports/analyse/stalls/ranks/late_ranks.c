@@ -39,6 +39,7 @@ struct late_row { // of a rank
     double late_ns; // of spans
     double worked;  // by_work: late, of all blocks
     uint32_t job;   // of the rows that are compared with each other; 0: all of them are
+    size_t place, job_first, job_count; // by_work, where it is told: in order; of those of its job
     enum late_found found;
 };
 
@@ -52,6 +53,7 @@ struct late_search {
     const struct work *work;
     int64_t begin, end;
     struct late_row *rows;
+    uint32_t *order; // by_work: rows that are told, by job and how long they work
     bool crowded;
 };
 
@@ -147,19 +149,19 @@ static void late_blocks(struct late_search *search, size_t index)
 }
 
 // What no wait on the host tells: the time on the CPU in calls that communicate, and waits below the threshold. Stages differ in the number of those.
-static void late_calls(const struct late_search *search, uint32_t index, double *held)
+static void late_calls(const struct late_search *search, const struct rank_row *rank, double *held)
 {
     const struct trace *trace = search->ranks->trace;
-    const struct trace_thread *thread = &trace->threads[index];
-    for (uint32_t i = trace_sample_from(trace, index, search->begin);
+    const struct trace_thread *thread = &trace->threads[rank->thread];
+    for (uint32_t i = trace_sample_from(trace, rank->thread, search->begin);
          i < thread->sample_first + thread->sample_count && trace->samples[i].at < search->end; i++) {
         const struct trace_sample *sample = &trace->samples[i];
         if (ranks_communicates(trace, sample) && !marks_has(trace_marks(trace, sample->user), MARK_MPI)) // in MPI it is a wait
             held[late_block(search, sample->at)] += (double)trace->tick_ns;
     }
-    for (size_t i = 0; i < trace->short_count; i++) {
-        const struct trace_gap *gap = &trace->shorts[i];
-        if (gap->thread == index && gap->out >= search->begin && gap->in <= search->end && ranks_waits(trace, gap))
+    for (size_t i = rank->short_first; i < rank->short_first + rank->short_count; i++) {
+        const struct trace_gap *gap = &trace->shorts[search->ranks->shorts[i]];
+        if (gap->out >= search->begin && gap->in <= search->end && ranks_waits(trace, gap))
             held[late_block(search, gap->out)] += (double)trace->short_ns;
     }
 }
@@ -178,7 +180,7 @@ static void late_work(struct late_search *search, size_t index)
             late_spread(search, begin, end, rank->held_times, held);
     }
     if (!ranks->nccl)
-        late_calls(search, rank->thread, held);
+        late_calls(search, rank, held);
     for (int b = 0; b < LATE_BLOCKS; b++) {
         int64_t from = search->begin + (int64_t)(length * b), to = search->begin + (int64_t)(length * (b + 1));
         row->late[b] = length - held[b];
@@ -243,24 +245,41 @@ static int late_by_work(const void *left, const void *right, void *rows)
 {
     const uint32_t *a = left, *b = right;
     const struct late_row *of = rows;
+    if (of[*a].job != of[*b].job)
+        return of[*a].job < of[*b].job ? -1 : 1;
     if (of[*a].worked != of[*b].worked)
         return of[*a].worked < of[*b].worked ? -1 : 1;
     return (*a > *b) - (*a < *b);
 }
 
-// With whom a rank is compared: all others of its job; by_work, the one in the middle of them, of an even number the one that works longer. Of two, the mean
-// would make late ones of two ranks, as the third has less to do.
-static size_t late_others(const struct late_search *search, size_t index, uint32_t *ret_rows)
+static void late_put_order(struct late_search *search)
 {
     size_t count = 0;
-    for (size_t i = 0; i < search->ranks->row_count; i++)
-        if (i != index && late_told(search, i) && search->rows[i].job == search->rows[index].job)
-            ret_rows[count++] = (uint32_t)i;
-    if (!search->ranks->by_work || !count)
-        return count;
-    qsort_r(ret_rows, count, sizeof *ret_rows, late_by_work, search->rows);
-    ret_rows[0] = ret_rows[count / 2];
-    return 1;
+    search->order = xcalloc(search->ranks->row_count, sizeof *search->order);
+    for (uint32_t i = 0; i < search->ranks->row_count; i++)
+        if (late_told(search, i))
+            search->order[count++] = i;
+    qsort_r(search->order, count, sizeof *search->order, late_by_work, search->rows);
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && search->rows[search->order[end]].job == search->rows[search->order[first]].job; end++)
+            ;
+        for (size_t i = first; i < end; i++) {
+            struct late_row *row = &search->rows[search->order[i]];
+            row->place = i;
+            row->job_first = first;
+            row->job_count = end - first;
+        }
+    }
+}
+
+// The one in the middle of the others of its job, of an even number the one that works longer. TRACE_NONE: there are no others.
+static uint32_t late_middle(const struct late_search *search, size_t index)
+{
+    const struct late_row *row = &search->rows[index];
+    if (row->job_count < 2)
+        return TRACE_NONE;
+    size_t at = row->job_first + (row->job_count - 1) / 2;
+    return search->order[at < row->place ? at : at + 1];
 }
 
 // Below 0 where what stands for lost communications is more than a block has: cut off there, that rank seemed to work longer than it did.
@@ -290,20 +309,31 @@ double late_errors(const double *more, int blocks, double *ret_sum)
     return sum <= 0 ? 0 : error > 0 ? mean / error : INFINITY;
 }
 
-// By how much longer a rank is waited for, or works, than the others in the mean, block by block. own: without what neighbours took. False: there are
-// no others.
+// By how much longer a rank is waited for than the others in the mean, block by block; by_work, works than the one in the middle of those of its job:
+// of two, the mean would make late ones of two ranks, as the third has less to do. own: without what neighbours took. False: there are no others.
 static bool late_more(const struct late_search *search, size_t index, bool own, double *ret_more)
 {
-    uint32_t *rows = xcalloc(search->ranks->row_count, sizeof *rows);
-    size_t count = late_others(search, index, rows);
+    bool by_work = search->ranks->by_work;
+    uint32_t middle = by_work ? late_middle(search, index) : TRACE_NONE;
+    size_t count = by_work ? middle != TRACE_NONE : search->ranks->row_count - 1;
+    size_t first = by_work && count ? middle : 0, end = by_work ? first + count : search->ranks->row_count;
     for (int b = 0; b < LATE_BLOCKS; b++) {
         double others = 0;
-        for (size_t i = 0; i < count; i++)
-            others += late_of(search, rows[i], b, own);
+        for (size_t i = first; i < end; i++)
+            if (i != index)
+                others += late_of(search, i, b, own);
         ret_more[b] = count ? late_of(search, index, b, own) - others / (double)count : 0;
     }
-    free(rows);
     return count > 0;
+}
+
+// Is it waited for so little in all that it cannot be by so much more than the others? Of many ranks nearly all are, and need no look at the others.
+static bool late_is_little(const struct late_search *search, size_t index, double least)
+{
+    double all = 0;
+    for (int b = 0; b < LATE_BLOCKS; b++)
+        all += late_of(search, index, b, false);
+    return !search->ranks->by_work && all < least;
 }
 
 // How many standard errors that is.
@@ -433,7 +463,7 @@ static void late_judge(struct late_search *search, size_t index, struct late_ran
 {
     struct late_row *row = &search->rows[index];
     double window = (double)(search->end - search->begin), least = late_rank_share * window, all, own;
-    if (!late_told(search, index))
+    if (!late_told(search, index) || late_is_little(search, index, least))
         return;
     double errors_all = late_test(search, index, false, &all), errors = late_test(search, index, true, &own);
     if (all < least || (search->ranks->by_work && !late_cut(row, all, least)))
@@ -501,6 +531,8 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
         late_work(&search, i);
     if (ranks->by_work && ranks->nccl)
         late_connect(&search);
+    if (ranks->by_work)
+        late_put_order(&search);
     search.crowded = late_crowded(&search);
     for (size_t i = 0; i < ranks->row_count; i++)
         late_judge(&search, i, ret_late);
@@ -516,6 +548,7 @@ void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t
         free(search.rows[i].waiters);
     }
     free(search.rows);
+    free(search.order);
 }
 
 void late_ranks_free(struct late_ranks *stragglers)

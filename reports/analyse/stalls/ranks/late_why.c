@@ -86,9 +86,10 @@ static bool why_blocked(const struct trace *trace, uint32_t process, int64_t at)
 }
 
 // late: 1 of the late rank, else minus its part in the mean of the others.
-static void why_add_thread(struct why *why, uint32_t index, double late)
+static void why_add_rank(struct why *why, const struct rank_row *rank, double late)
 {
     const struct trace *trace = why->ranks->trace;
+    uint32_t index = rank->thread;
     const struct trace_thread *thread = &trace->threads[index];
     bool calls_apart = why->ranks->by_work && !why->ranks->nccl; // late_ranks.c takes them from a rank's work
     for (uint32_t i = trace_sample_from(trace, index, why->begin);
@@ -112,9 +113,9 @@ static void why_add_thread(struct why *why, uint32_t index, double late)
         why_add(why, gap->python, gap->user, (double)ns, late, gap->waking != 0,
                 marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
     }
-    for (size_t i = 0; i < trace->short_count; i++) {
-        const struct trace_gap *gap = &trace->shorts[i];
-        if (gap->thread != index || gap->out < why->begin || gap->in > why->end || ranks_waits(trace, gap))
+    for (size_t i = rank->short_first; i < rank->short_first + rank->short_count; i++) {
+        const struct trace_gap *gap = &trace->shorts[why->ranks->shorts[i]];
+        if (gap->out < why->begin || gap->in > why->end || ranks_waits(trace, gap))
             continue;
         why->slept += gap->waking ? (double)trace->short_ns * late : 0;
         why_add(why, gap->python, gap->user, (double)trace->short_ns, late, gap->waking != 0,
@@ -333,7 +334,7 @@ void late_why(const struct ranks *ranks, const struct work *work, int64_t begin,
     why_causes(&why, straggler);
     why_functions(&why);
     for (size_t i = 0; i < ranks->row_count; i++)
-        why_add_thread(&why, ranks->rows[i].thread, i == straggler->row ? 1 : -1 / (double)(ranks->row_count - 1));
+        why_add_rank(&why, &ranks->rows[i], i == straggler->row ? 1 : -1 / (double)(ranks->row_count - 1));
     why_decide(&why, straggler);
     why_name(&why, straggler);
     if (straggler->cause == CAUSE_COUNT && !straggler->function)

@@ -6,6 +6,7 @@
 #include "reports/analyse/stalls/ranks/ranks_find.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/containers/map.h"
 #include "common/containers/search.h"
@@ -243,6 +244,37 @@ static void ranks_find_waits(struct ranks *ranks, struct rank_row *row)
     ranks->wait_count = row->wait_first + kept;
 }
 
+// ---- waits below the threshold ----
+
+// No two rows have one thread: of processes that descend from each other and have one rank, one is a row.
+static void ranks_put_shorts(struct ranks *ranks)
+{
+    const struct trace *trace = ranks->trace;
+    uint32_t *row_of = xcalloc(trace->thread_count + 1, sizeof *row_of);
+    size_t first = 0;
+    memset(row_of, 0xff, (trace->thread_count + 1) * sizeof *row_of); // TRACE_NONE
+    for (size_t i = 0; i < ranks->row_count; i++)
+        row_of[ranks->rows[i].thread] = (uint32_t)i;
+    ranks->shorts = xcalloc(trace->short_count + 1, sizeof *ranks->shorts);
+    ranks->short_rows = xcalloc(trace->short_count + 1, sizeof *ranks->short_rows);
+    for (size_t i = 0; i < trace->short_count; i++) {
+        uint32_t row = ranks->short_rows[i] = row_of[trace->shorts[i].thread];
+        if (row != TRACE_NONE)
+            ranks->rows[row].short_count++;
+    }
+    for (size_t i = 0; i < ranks->row_count; i++) {
+        ranks->rows[i].short_first = first;
+        first += ranks->rows[i].short_count;
+        ranks->rows[i].short_count = 0;
+    }
+    for (size_t i = 0; i < trace->short_count; i++) {
+        struct rank_row *row = ranks->short_rows[i] == TRACE_NONE ? NULL : &ranks->rows[ranks->short_rows[i]];
+        if (row)
+            ranks->shorts[row->short_first + row->short_count++] = (uint32_t)i;
+    }
+    free(row_of);
+}
+
 // ---- arrivals ----
 
 void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
@@ -302,6 +334,7 @@ void ranks_find(const struct trace *trace, struct ranks *ret_ranks)
         ranks_find_waits(ret_ranks, &ret_ranks->rows[i]);
     if (ret_ranks->row_count < 2)
         return;
+    ranks_put_shorts(ret_ranks);
     ranks_of_nccl(ret_ranks);
     if (!ret_ranks->nccl)
         ranks_of_waits(ret_ranks);
@@ -339,5 +372,7 @@ void ranks_free(struct ranks *ranks)
     free(ranks->waits);
     free(ranks->lates);
     free(ranks->held);
+    free(ranks->shorts);
+    free(ranks->short_rows);
     *ranks = (struct ranks){0};
 }

@@ -18,6 +18,7 @@ struct rank_row {
     uint32_t process, thread; // thread: its main one
     int32_t rank; // -1: not known
     size_t wait_first, wait_count;
+    size_t short_first, short_count;
     int64_t message_ns; // of its waits on the host, in sends and receives
     // by_work:
     bool told; // what it does in communications is
@@ -38,6 +39,8 @@ struct ranks {
     int32_t size;               // of the job; -1: not known
     struct trace_window *waits; // in collectives on the host, a row's side by side, by begin
     struct rank_late *lates;    // by begin
+    uint32_t *shorts;           // of trace.shorts, a row's side by side, in their order
+    uint32_t *short_rows;       // of each of trace.shorts; TRACE_NONE: it is of no main thread of a rank
     size_t wait_count, late_count;
     int64_t first_end; // when all had come to the first collective; 0: there was none
     int64_t last_end;  // the end of the last one, as far as it is known
