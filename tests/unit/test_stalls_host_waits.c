@@ -8,7 +8,7 @@
 #include "reports/analyse/stalls/ranks/ranks_find.h"
 #include "tests/unit/runner.h"
 
-enum { UNIT_NS = 50000, ROWS_MOST = 14, NODES_MOST = 4, JOIN_UNITS = 4, SPAN_UNITS = 400, SEEDS = 1500, MANY = 4096, STEPS = 4 };
+enum { UNIT_NS = 50000, ROWS_MOST = 14, NODES_MOST = 4, JOIN_UNITS = 4, SPAN_UNITS = 400, SEEDS = 1000, MANY = 4096, STEPS = 4 };
 
 struct world {
     struct trace trace;
@@ -233,7 +233,7 @@ TEST(any_waits_as_each_compared_with_all)
         ranks_free(&world->ranks);
     }
     // Nothing of it is empty.
-    CHECK(lates > 10 * SEEDS);
+    CHECK(lates > 5 * SEEDS);
     CHECK(several > SEEDS / 10);
     CHECK(unclear > SEEDS / 10);
     CHECK(clear > 0);
