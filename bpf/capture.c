@@ -240,6 +240,11 @@ int capture_totals(struct capture *capture,
                            &reader);
 }
 
+bool capture_samples_faults(const struct capture *capture)
+{
+    return capture->samples_faults;
+}
+
 void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUNTER_COUNT])
 {
     int cpus = libbpf_num_possible_cpus(), map = capture_map(capture, "counters");

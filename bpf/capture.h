@@ -76,6 +76,7 @@ int capture_unwind_rule(struct capture *capture, uint32_t number, const struct u
 int capture_unwind_process(struct capture *capture, pid_t tgid, const struct ug_unwind_process *process);
 // Where the Python of a process is, for the programs that walk its frames; only where capture_unwinds. NULL: it has ended.
 int capture_python_process(struct capture *capture, pid_t tgid, const struct ug_python_process *python);
+bool capture_samples_faults(const struct capture *capture); // it was asked to, and can
 void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUNTER_COUNT]);
 // Records of mappings so far, and how many of them were lost. False: none are had.
 bool capture_mappings(const struct capture *capture, uint64_t *ret_seen, uint64_t *ret_lost);

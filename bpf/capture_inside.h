@@ -84,6 +84,7 @@ struct capture {
     uint32_t miss_switch_in;
     bool faults, no_children, no_loop, prompt, detached;
     bool births_missed; // that it is in the list
+    bool samples_faults;
     char *cgroup;
     int64_t cgroup_read_ns;     // when its processes were read last
     struct code_range *tracing; // functions of tracepoints, in order

@@ -320,7 +320,9 @@ int capture_attach(struct capture *capture, struct error *err)
     }
     if (capture->sample_hz)
         attach_event(capture, capture->skeleton->progs.sample_tick, PERF_COUNT_SW_CPU_CLOCK, 1000000000 / capture->sample_hz);
+    size_t ticks = capture->tick_count;
     attach_event(capture, capture->skeleton->progs.fault_tick, PERF_COUNT_SW_PAGE_FAULTS, 1);
+    capture->samples_faults = capture->tick_count > ticks;
     return 0;
 }
 

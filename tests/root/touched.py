@@ -33,6 +33,7 @@ def touched(case, command, candidate, baseline=None):
     memory = json.loads(diff.out)["workloads"][0]["memory"]
     if not memory["touched"]:
         missing = case.rows("SELECT missing FROM recording")
+        assert any("page faults" in text for text, in missing), missing
         raise Skip("page faults cannot be sampled here: %s" % missing)
     text = case.run("diff", case.db_path)
     return memory, " ".join(text.out.split())

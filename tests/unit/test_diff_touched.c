@@ -43,8 +43,15 @@ static void range_of(int launch, const char *kind, const char *name, int64_t at,
         (long long)bytes, kind, name, READ_NS);
 }
 
+static void watched(int launch) // its page faults were sampled
+{
+    sql("INSERT INTO ledger (launch_id, producer, kind, dropped, breach) SELECT %d, 'bpf.page_fault', 'records', 0, 0 WHERE NOT EXISTS "
+        "(SELECT 1 FROM ledger WHERE launch_id = %d)", launch, launch);
+}
+
 static void fault_of(int launch, int64_t at, int at_ns, int user, int python, int level)
 {
+    watched(launch);
     sql("INSERT INTO page_fault VALUES (%d, %d, %lld, %d, nullif(%d, 0), nullif(%d, 0))", launch, at_ns, (long long)(base + at), level, user, python);
 }
 static void fault(int launch, int64_t at, int at_ns, int user, int python)
@@ -252,9 +259,13 @@ TEST(one_side_was_not_watched)
         range_of(launch, "anonymous", "", 0, 30 * MIB);
         fault(launch, 0, 600, user, 0);
     }
-    range_of(1, "anonymous", "", 0, MIB); // its recording has no faults: they could not be sampled
+    range_of(1, "anonymous", "", 0, MIB); // its page faults could not be sampled
     touched();
     CHECK_INT(memory.touch_count, 0);
+    watched(1); // they were, of so small a program none
+    touched();
+    CHECK_INT(memory.touch_told_count, 1);
+    CHECK_STR(memory.touches[0].function, "fills");
     end();
 }
 

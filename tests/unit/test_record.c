@@ -37,6 +37,7 @@ static struct {
     pid_t added, unwound;
     size_t targets; // that are there at the start
     uint32_t processes_max;
+    bool faults;
     uint32_t slabs, rules; // of unwind tables
     struct ug_unwind_process process;
 } fake;
@@ -45,6 +46,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
                  struct capture **ret_capture, struct error *err)
 {
     fake.processes_max = opts->processes_max;
+    fake.faults = opts->faults;
     if (fake.open_error)
         return error_set(err, fake.open_error, "not permitted");
     fake.capture = (struct capture){.callback = callback, .context = context};
@@ -101,6 +103,12 @@ void capture_counts(struct capture *capture, struct ug_counts ret_counts[UG_COUN
 {
     (void)capture;
     memcpy(ret_counts, fake.counts, sizeof fake.counts);
+}
+
+bool capture_samples_faults(const struct capture *capture)
+{
+    (void)capture;
+    return fake.faults;
 }
 
 bool capture_mappings(const struct capture *capture, uint64_t *ret_seen, uint64_t *ret_lost)
@@ -533,6 +541,19 @@ TEST(a_child_that_was_missed)
 }
 
 // Names and unwind tables are kept of twice as many processes as are there, in bounds, or of more where more were asked for.
+TEST(that_no_page_fault_was_sampled_is_known)
+{
+    begin();
+    end();
+    for (int asked = 0; asked < 2; asked++) {
+        struct recorder_opts opts = {.cgroup = test_dir, .faults = asked, .no_python = true};
+        CHECK_INT(recorder_start(store, &opts, &recorder, NULL), 0);
+        CHECK_INT(recorder_stop(recorder, NULL, NULL), 0);
+        recorder_free(recorder);
+        CHECK_INT(number("SELECT count(*) FROM ledger WHERE producer = 'bpf.page_fault' AND seen = 0"), asked);
+    }
+}
+
 TEST(how_many_processes_are_named)
 {
     static const struct {

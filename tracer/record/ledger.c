@@ -33,8 +33,8 @@ static int ledger_capture(struct recorder *recorder, const int64_t *launch_id, s
     capture_counts(recorder->capture, counts);
     int rc = 0;
     for (int i = 0; i < UG_COUNTER_COUNT && rc == 0; i++) {
-        if (i == UG_COUNTER_FAULT && !counts[i].seen)
-            continue; // nobody asked for them, as in most recordings
+        if (i == UG_COUNTER_FAULT && !capture_samples_faults(recorder->capture))
+            continue; // nobody asked for them, as in most recordings. That none was sampled is known only by this row
         // Kept by the kernel, but not in the store: the evidence is what can be read.
         uint64_t lost = rows[i].table == none ? 0 : writer_lost(recorder->writer, rows[i].table);
         lost = lost < counts[i].kept ? lost : counts[i].kept;

@@ -313,9 +313,8 @@ static int touched_load_launches(struct touched_job *job, struct error *err)
     sqlite3_stmt *stmt = store_query(store, err,
                                      "SELECT l.id, l.side, l.started_ns + (SELECT min(s.begin_ns) FROM step s WHERE s.launch_id = l.id) FROM pair p "
                                      "JOIN launch l ON l.pair_id = p.id WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' AND "
-                                     "EXISTS (SELECT 1 FROM launch_range r WHERE r.launch_id = l.id) AND l.id IN (SELECT c.launch_id FROM page_fault f "
-                                     "CROSS JOIN thread t ON t.id = f.thread_id CROSS JOIN process q ON q.id = t.process_id CROSS JOIN recording c ON "
-                                     "c.id = q.recording_id) ORDER BY l.id LIMIT ?",
+                                     "EXISTS (SELECT 1 FROM launch_range r WHERE r.launch_id = l.id) AND EXISTS (SELECT 1 FROM ledger g WHERE "
+                                     "g.launch_id = l.id AND g.producer = 'bpf.page_fault') ORDER BY l.id LIMIT ?", // of a small one none may be sampled
                                      "ii", job->job->workload_id, (int64_t)TOUCHED_LAUNCHES_MAX);
     int rc = stmt ? 0 : err->code;
     while (stmt && (rc = store_step(store, stmt, err)) > 0) {
