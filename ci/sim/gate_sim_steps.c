@@ -12,7 +12,7 @@
 #include "common/strings.h"
 #include "harness/gate/cell.h"
 #include "harness/gate/health.h"
-#include "harness/gate/measure.h"
+#include "harness/gate/measure/measure.h"
 #include "harness/gate/phrase.h"
 #include "harness/plan/plan.h"
 #include "reports/analyse/random.h"

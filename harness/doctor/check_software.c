@@ -13,7 +13,7 @@
 #include "harness/contain/host.h"
 #include "harness/doctor/check.h"
 #include "harness/fingerprint/gpu.h"
-#include "harness/gate/certificate.h"
+#include "harness/gate/certificate/certificate.h"
 #include "harness/run/launch.h"
 
 static void check_launch_env_clear(struct launch_env *env)

@@ -4,7 +4,7 @@
 #define UPGATE_GATE_SUMMARY_H
 
 #include "contracts/exit_code.h"
-#include "harness/gate/calibration.h"
+#include "harness/gate/certificate/calibration.h"
 #include "harness/gate/parity/parity_gate.h"
 #include "harness/gate/run_facts.h"
 

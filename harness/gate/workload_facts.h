@@ -4,7 +4,7 @@
 #ifndef UPGATE_GATE_WORKLOAD_FACTS_H
 #define UPGATE_GATE_WORKLOAD_FACTS_H
 
-#include "harness/gate/measure.h"
+#include "harness/gate/measure/measure.h"
 
 struct workload_facts {
     int64_t id;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Certificates: from an A/A run into the host's file and into other runs; damaged files, many
 // writers.
-#include "harness/gate/certificate.h"
+#include "harness/gate/certificate/certificate.h"
 
 #include <errno.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "harness/gate/pair_rows.h"
+#include "harness/gate/measure/pair_rows.h"
 #include "tests/unit/gate_world.h"
 #include "tests/unit/runner.h"
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "harness/gate/pair_rows.h"
+#include "harness/gate/measure/pair_rows.h"
 #include "harness/run/samples.h"
 #include "tests/unit/gate_world.h"
 

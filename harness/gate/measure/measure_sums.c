@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "harness/gate/measure_parts.h"
-#include "harness/gate/rank_rows.h"
+#include "harness/gate/measure/measure_parts.h"
+#include "harness/gate/measure/rank_rows.h"
 #include "reports/analyse/quantile.h"
 
 // One side from the start on.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metrics of launches and ratios of pairs, by the definitions of docs/METRICS.md: what needs no
 // steps here, what is made of steps in measure_typical.c, measure_sums.c and measure_latency.c.
-#include "harness/gate/measure.h"
+#include "harness/gate/measure/measure.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "common/strings.h"
-#include "harness/gate/measure_parts.h"
-#include "harness/gate/rank_rows.h"
+#include "harness/gate/measure/measure_parts.h"
+#include "harness/gate/measure/rank_rows.h"
 
 void measure_put(struct measure_launch *launch, enum metric_id metric, double value,
                  enum measure_reason otherwise)

@@ -4,7 +4,7 @@
 #ifndef UPGATE_GATE_CALIBRATION_H
 #define UPGATE_GATE_CALIBRATION_H
 
-#include "harness/gate/certificate.h"
+#include "harness/gate/certificate/certificate.h"
 #include "harness/gate/run_facts.h"
 
 struct calibration {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads control pairs, takes the plant out of raw rows, asks reports/analyse/control.
-#include "harness/gate/control.h"
+#include "harness/gate/certificate/control.h"
 
 #include <errno.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
-#include "harness/gate/measure_parts.h"
+#include "harness/gate/measure/measure_parts.h"
 #include "reports/analyse/binomial.h"
 #include "reports/analyse/quantile.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads tables pair, launch, step, step_phase, launch_value and block for one pair. Judges nothing.
-#include "harness/gate/pair_rows.h"
+#include "harness/gate/measure/pair_rows.h"
 
 #include <errno.h>
 #include <math.h>

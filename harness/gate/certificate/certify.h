@@ -3,7 +3,7 @@
 #ifndef UPGATE_GATE_CERTIFY_H
 #define UPGATE_GATE_CERTIFY_H
 
-#include "harness/gate/certificate.h"
+#include "harness/gate/certificate/certificate.h"
 #include "tracer/store/store.h"
 
 ERROR_CHECKED int certify_insert(struct store *store, const struct certificate *one, const char *scope,

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "contracts/metrics.h"
-#include "harness/gate/pair_rows.h"
+#include "harness/gate/measure/pair_rows.h"
 #include "reports/analyse/slow_steps.h"
 #include "reports/analyse/steady.h"
 #include "reports/analyse/turns.h"

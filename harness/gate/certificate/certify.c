@@ -11,9 +11,9 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
-#include "harness/gate/calibration.h"
-#include "harness/gate/certify.h"
-#include "harness/gate/control.h"
+#include "harness/gate/certificate/calibration.h"
+#include "harness/gate/certificate/certify.h"
+#include "harness/gate/certificate/control.h"
 #include "harness/gate/gate.h"
 #include "reports/analyse/binomial.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds cells against certificates. Reads table control.
-#include "harness/gate/calibration.h"
+#include "harness/gate/certificate/calibration.h"
 
 #include <errno.h>
 #include <math.h>

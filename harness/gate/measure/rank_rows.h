@@ -3,7 +3,7 @@
 #ifndef UPGATE_GATE_RANK_ROWS_H
 #define UPGATE_GATE_RANK_ROWS_H
 
-#include "harness/gate/pair_rows.h"
+#include "harness/gate/measure/pair_rows.h"
 
 // The rank whose steps took longest in sum: the others wait for it. NULL: no steps.
 const struct rank_rows *rank_rows_slowest(const struct launch_rows *launch);

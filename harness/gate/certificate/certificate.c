@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads and writes the host's calibration.db. Not the store of a run: another file, another schema,
 // versioned on its own.
-#include "harness/gate/certificate.h"
+#include "harness/gate/certificate/certificate.h"
 
 #include <errno.h>
 #include <fcntl.h>

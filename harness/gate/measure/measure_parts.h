@@ -3,7 +3,7 @@
 #ifndef UPGATE_GATE_MEASURE_PARTS_H
 #define UPGATE_GATE_MEASURE_PARTS_H
 
-#include "harness/gate/measure.h"
+#include "harness/gate/measure/measure.h"
 
 enum { MEASURE_WARM_UP_MIN = 5 }; // steps; as steady.c's default
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
-#include "harness/gate/measure_parts.h"
-#include "harness/gate/rank_rows.h"
+#include "harness/gate/measure/measure_parts.h"
+#include "harness/gate/measure/rank_rows.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/turns.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions about the steps of the ranks of one launch. Pure.
-#include "harness/gate/rank_rows.h"
+#include "harness/gate/measure/rank_rows.h"
 
 #include <math.h>
 

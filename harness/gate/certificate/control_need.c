@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "harness/gate/calibration.h"
-#include "harness/gate/certify.h"
-#include "harness/gate/control.h"
+#include "harness/gate/certificate/calibration.h"
+#include "harness/gate/certificate/certify.h"
+#include "harness/gate/certificate/control.h"
 #include "harness/gate/gate.h"
 
 // A run that an older upgate began has a table pair that takes no control pair.
