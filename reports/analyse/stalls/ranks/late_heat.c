@@ -54,7 +54,7 @@ static size_t heat_collect(const struct heat *heat, struct heat_rank *list)
         for (size_t b = 0; b < LATE_BLOCKS; b++)
             sum += heat_shares(heat, i)[b];
         if (isfinite(sum))
-            list[count++] = (struct heat_rank){.row = (uint32_t)i, .node = ranks->trace->processes[ranks->rows[i].process].node, .sum = sum};
+            list[count++] = (struct heat_rank){.row = (uint32_t)i, .node = ranks_node_of(ranks, i), .sum = sum};
     }
     return count;
 }

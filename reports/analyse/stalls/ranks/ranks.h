@@ -54,6 +54,10 @@ struct ranks {
 
 void ranks_find(const struct trace *trace, struct ranks *ret_ranks);
 void ranks_free(struct ranks *ranks);
+static inline uint32_t ranks_node_of(const struct ranks *ranks, size_t row)
+{
+    return ranks->trace->processes[ranks->rows[row].process].node;
+}
 uint32_t *ranks_row_of(const struct ranks *ranks); // of each process; TRACE_NONE: it is no rank. The caller frees
 // Waits for other ranks are told as stragglers or as nobody's fault: they go from work's parts.
 void ranks_take_waits(const struct ranks *ranks, struct work *work);

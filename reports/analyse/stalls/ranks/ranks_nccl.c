@@ -214,8 +214,7 @@ static size_t nccl_alone(struct nccl_find *find, const struct nccl_message *side
 
 static uint32_t nccl_node(const struct nccl_find *find, const struct nccl_came *one)
 {
-    const struct ranks *ranks = find->ranks;
-    return ranks->trace->processes[ranks->rows[one->row].process].node;
+    return ranks_node_of(find->ranks, one->row);
 }
 
 // Can its time be compared with that of ranks on other nodes?

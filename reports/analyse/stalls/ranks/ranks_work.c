@@ -158,11 +158,6 @@ void ranks_work_of(struct ranks *ranks, struct ranks_wait *waits, size_t count, 
 
 // ---- on the host ----
 
-static uint32_t work_node(const struct ranks *ranks, uint32_t row)
-{
-    return ranks->trace->processes[ranks->rows[row].process].node;
-}
-
 static int work_by_begin(const void *left, const void *right)
 {
     const struct ranks_wait *a = left, *b = right;
@@ -172,7 +167,7 @@ static int work_by_begin(const void *left, const void *right)
 static int work_by_node(const void *left, const void *right, void *ranks)
 {
     const struct ranks_wait *a = left, *b = right;
-    uint32_t of_a = work_node(ranks, a->row), of_b = work_node(ranks, b->row);
+    uint32_t of_a = ranks_node_of(ranks, a->row), of_b = ranks_node_of(ranks, b->row);
     return of_a != of_b ? (of_a < of_b ? -1 : 1) : work_by_begin(a, b);
 }
 
@@ -196,7 +191,7 @@ static void work_shared(struct ranks *ranks, const struct ranks_wait *waits, siz
         }
         for (uint32_t row = 0; row < ranks->row_count; row++) {
             uint32_t waiter = row == first ? second : first;
-            if (waiter != TRACE_NONE && (node == TRACE_NONE || work_node(ranks, row) == node))
+            if (waiter != TRACE_NONE && (node == TRACE_NONE || ranks_node_of(ranks, row) == node))
                 work_own(ranks, waiter, row, begin, end);
         }
     }
@@ -208,8 +203,8 @@ static void work_shared_on_nodes(struct ranks *ranks, struct ranks_wait *waits, 
     if (count)
         qsort_r(waits, count, sizeof *waits, work_by_node, ranks);
     for (size_t first = 0, end; first < count; first = end) {
-        uint32_t node = work_node(ranks, waits[first].row);
-        for (end = first + 1; end < count && work_node(ranks, waits[end].row) == node; end++)
+        uint32_t node = ranks_node_of(ranks, waits[first].row);
+        for (end = first + 1; end < count && ranks_node_of(ranks, waits[end].row) == node; end++)
             ;
         work_shared(ranks, waits + first, end - first, node);
     }
