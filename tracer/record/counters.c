@@ -199,10 +199,10 @@ static void counters_read_target(struct counters *counters, int64_t now_ns)
         counters_pairs(counters, now_ns, counters->cpu_stat, "cpu.stat", true, -1);
 }
 
-static void counters_read_ranks(struct counters *counters, int64_t now_ns)
+static void counters_read_ranks(struct counters *counters, int64_t now_ns, bool last)
 {
     int64_t begin_ns = clock_monotonic_ns();
-    if (begin_ns < counters->ranks_next_ns)
+    if (begin_ns < counters->ranks_next_ns && !last)
         return;
     for (size_t i = 0; i < counters->rank_count; i++)
         counters_read_rank(counters, &counters->ranks[i], now_ns);
@@ -218,7 +218,7 @@ void counters_add_rank(struct counters *counters, int32_t rank, char *cpu_stat, 
     } else if (!same) { // what was the target's is that of the others, without a hole
         counters_read_target(counters, now_ns);
         counters->apart = true;
-        counters_read_ranks(counters, now_ns);
+        counters_read_ranks(counters, now_ns, false);
     }
 }
 
@@ -233,11 +233,11 @@ void counters_remove_rank(struct counters *counters, int32_t rank)
     }
 }
 
-void counters_read(struct counters *counters, int64_t now_ns)
+void counters_read(struct counters *counters, int64_t now_ns, bool last)
 {
     counters_pairs(counters, now_ns, "/proc/vmstat", "vmstat", false, -1);
     if (counters->apart)
-        counters_read_ranks(counters, now_ns);
+        counters_read_ranks(counters, now_ns, last);
     else
         counters_read_target(counters, now_ns);
     counters_steal(counters, now_ns);

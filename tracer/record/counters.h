@@ -19,7 +19,8 @@ char *counters_cpu_stat(pid_t pid); // path of that of its cgroup; NULL: none; c
 // the target. From the first that has another one on each has its own: "nr_throttled rank 3".
 void counters_add_rank(struct counters *counters, int32_t rank, char *cpu_stat, int64_t now_ns);
 void counters_remove_rank(struct counters *counters, int32_t rank);
-void counters_read(struct counters *counters, int64_t now_ns);
+// last: also those of ranks that were read just before, so that the end of the recording is in them.
+void counters_read(struct counters *counters, int64_t now_ns, bool last);
 // How many memory cgroups the kernel keeps, dead ones too, and how many directories there are: thousands of
 // directories take a while, so only at the begin and at the end.
 void counters_read_cgroups(struct counters *counters, int64_t now_ns);

@@ -472,7 +472,7 @@ static int recorder_second(struct recorder *recorder, int64_t now_ns, struct err
 {
     if (now_ns >= recorder->counters_next_ns) {
         recorder->counters_next_ns = now_ns + RECORDER_SECOND_NS;
-        counters_read(recorder->counters, now_ns);
+        counters_read(recorder->counters, now_ns, false);
         recorder_put_drops(recorder, now_ns);
     }
     if (now_ns < recorder->commit_next_ns)
@@ -640,7 +640,7 @@ int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct e
     // Behind it: the libraries may need a second to hand over, in which no ring must fill.
     int gpu_rc = recorder->gpu ? gpu_side_stop(recorder->gpu, &gpu) : 0;
     int64_t now_ns = clock_monotonic_ns();
-    counters_read(recorder->counters, now_ns);
+    counters_read(recorder->counters, now_ns, true);
     sockets_end(recorder->sockets, now_ns);
     counters_read_cgroups(recorder->counters, now_ns);
     recorder_put_drops(recorder, now_ns);
