@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.dont_write_bytecode = True
@@ -161,18 +160,5 @@ def two_nodes(folder, place):
     assert table.returncode in (0, 3) and "not synchronised" in table.stdout, table.stdout
 
 
-def main():
-    why = skipped()
-    if why:
-        print("skipped: " + why)
-        return 77
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)) # so that Slurm is ended
-    cases = {name[5:]: one for name, one in globals().items() if name.startswith("case_")}
-    for name in sys.argv[1:] or cases:
-        with tempfile.TemporaryDirectory(prefix="upgate-rank-", dir=rig.BUILD) as folder:
-            cases[name](folder)
-            print("ok  " + name, flush=True)
-    return 0
-
-
-sys.exit(main())
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)) # so that Slurm is ended
+sys.exit(rig.main(globals(), skipped()))

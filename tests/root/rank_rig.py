@@ -8,6 +8,8 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
+import tempfile
 import time
 
 BUILD, SOURCE = os.environ["UPGATE_BUILD"], os.environ["UPGATE_SOURCE"]
@@ -20,6 +22,27 @@ JOB = os.path.join(SOURCE, "tests", "root", "rank_job.py")
 LENGTHS = {"dur_ns", "threshold_ns", "short_gap_ns", "run_ns", "call_ns", "call_dur_ns", "clock_residual_ns", "clock_residual_max_ns", "gpu_ns",
            "started_wall_ns", "ended_wall_ns", "clock_error_ns"}
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "MASTER_", "PET_")
+WORK = "i=0; while [ $i -lt %d ]; do sleep 0.1; i=$((i+1)); done"
+
+
+class Skip(Exception):
+    """Of a case: what it needs and is not there."""
+
+
+def main(names, why):
+    """The cases among `names`, or those that the command line asks for, each in a folder of its own. why: nothing can be tried, or None."""
+    if why:
+        print("skipped: " + why)
+        return 77
+    cases = {name[5:]: one for name, one in names.items() if name.startswith("case_")}
+    for name in sys.argv[1:] or cases:
+        with tempfile.TemporaryDirectory(prefix="upgate-rank-", dir=BUILD) as folder:
+            try:
+                cases[name](folder)
+                print("ok  " + name, flush=True)
+            except Skip as lack:
+                print("skipped  %s: %s" % (name, lack), flush=True)
+    return 0
 
 
 def environment(**more):
