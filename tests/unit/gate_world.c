@@ -171,6 +171,12 @@ void world_certificate(struct world *world, const char *scope, const char *inter
                        "certificate", &err);
 }
 
+void world_open_calibrated(struct world *world, const char *workloads, const char *gate)
+{
+    world_open(world, workloads, gate);
+    world_certificate(world, "host", "steps", 0.01);
+}
+
 // --- pairs -----------------------------------------------------------------------------------
 
 static void world_steps(struct world *world, int64_t launch, int side,

@@ -21,11 +21,14 @@ struct world {
 };
 
 void world_open(struct world *world, const char *workloads, const char *gate);
+// With a certificate of this host for turns of steps.
+void world_open_calibrated(struct world *world, const char *workloads, const char *gate);
 void world_open_aa(struct world *world, const char *workloads, const char *gate);
 void world_close(struct world *world);
 void world_sql(struct world *world, const char *sql);         // dies on an error
 double world_number(struct world *world, const char *sql);    // NAN for NULL and for no row
 const char *world_text(struct world *world, const char *sql); // static buffer; "" for none
+#define VERDICT_REASON "SELECT reason FROM verdict"
 void world_state(struct world *world, const char *state);     // of the run
 // Rows of table control that cover every kind of workload, metric, margin and spread.
 void world_certificate(struct world *world, const char *scope, const char *interleave,

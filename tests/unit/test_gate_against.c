@@ -13,16 +13,9 @@ static struct world world;
 
 #define CELL(column, metric)                                                                       \
     "SELECT " column " FROM cell WHERE workload = 'w' AND metric = '" metric "'"
-#define VERDICT_REASON "SELECT reason FROM verdict"
 #define SCALING_REASON CELL("reason", "scaling_efficiency")
 // A margin that no case below comes to: the floor alone decides.
 #define FLOOR_ALONE "gate: {parity: {rule: off}, metrics: {scaling_efficiency: {margin: 90%}}}"
-
-static void open_calibrated(const char *workloads, const char *gate)
-{
-    world_open(&world, workloads, gate);
-    world_certificate(&world, "host", "steps", 0.01);
-}
 
 static const char *with_ranks(int ranks)
 {
@@ -50,7 +43,7 @@ static void add_pairs(int count, int ranks, double (*shape_a)(int), double (*sha
 
 TEST(scaling_efficiency_compares_with_one_rank)
 {
-    open_calibrated(with_ranks(2), "gate: {metrics: {scaling_efficiency: {margin: 2%}, step_time: {margin: 2%}}}");
+    world_open_calibrated(&world, with_ranks(2), "gate: {metrics: {scaling_efficiency: {margin: 2%}, step_time: {margin: 2%}}}");
     world_pairs(&world, 10, (struct world_pair){.workload = 1});
     world_pairs(&world, 10, (struct world_pair){.workload = 2, .ranks = 2, .ratio = 1.08});
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
@@ -89,7 +82,7 @@ TEST(a_floor_gates_the_candidate)
          EXIT_CODE_PASS, "observed only (throughput against that of 'one')", "floor"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        open_calibrated(with_ranks(cases[i].ranks), cases[i].gate);
+        world_open_calibrated(&world, with_ranks(cases[i].ranks), cases[i].gate);
         add_pairs(10, cases[i].ranks, cases[i].a, cases[i].b);
         CHECK_INT(world_judge(&world), cases[i].exit);
         CHECK_CONTAINS(world_text(&world, SCALING_REASON), cases[i].says);
@@ -103,7 +96,7 @@ TEST(a_floor_gates_the_candidate)
 // One that was stored before there were floors: its verdict does not change behind anybody's back.
 TEST(a_stored_plan_without_floors_has_none)
 {
-    open_calibrated(with_ranks(2), FLOOR_ALONE);
+    world_open_calibrated(&world, with_ranks(2), FLOOR_ALONE);
     add_pairs(10, 2, NULL, slower_24);
     world_sql(&world, "UPDATE run SET plan = json_remove(plan, '$.gate.metrics.scaling_efficiency.floors')");
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
@@ -123,18 +116,18 @@ TEST(equal_sides_are_not_held_against_a_floor)
 
 TEST(efficiency_without_one_rank_count_is_no_pass)
 {
-    open_calibrated(with_ranks(2), FLOOR_ALONE); // the workload with 1 rank made no pair
+    world_open_calibrated(&world, with_ranks(2), FLOOR_ALONE); // the workload with 1 rank made no pair
     world_pairs(&world, 10, (struct world_pair){.workload = 2, .ranks = 2});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_STR(world_text(&world, CELL("verdict", "scaling_efficiency")), "inconclusive");
     CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "no pair of the same workload with 1 rank to hold it against");
     world_close(&world);
-    open_calibrated(with_ranks(2), FLOOR_ALONE); // and the other way round
+    world_open_calibrated(&world, with_ranks(2), FLOOR_ALONE); // and the other way round
     world_pairs(&world, 10, (struct world_pair){.workload = 1});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "w scaling_efficiency: no pair has both sides yet");
     world_close(&world);
-    open_calibrated(with_ranks(2), FLOOR_ALONE); // too few of them
+    world_open_calibrated(&world, with_ranks(2), FLOOR_ALONE); // too few of them
     world_pairs(&world, 5, (struct world_pair){.workload = 1});
     world_pairs(&world, 10, (struct world_pair){.workload = 2, .ranks = 2});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
@@ -146,7 +139,7 @@ TEST(efficiency_without_one_rank_count_is_no_pass)
 TEST(a_side_that_is_skipped_is_held_against_no_floor)
 {
     char sql[160];
-    open_calibrated(with_ranks(2), FLOOR_ALONE);
+    world_open_calibrated(&world, with_ranks(2), FLOOR_ALONE);
     world_pairs(&world, 10, (struct world_pair){.workload = 1});
     int64_t pair = world_pair(&world, (struct world_pair){.workload = 2, .ranks = 2, .state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
     snprintf(sql, sizeof sql, "UPDATE launch SET exit_code = 77, steps = NULL, stderr_tail = 'skipped: one GPU' WHERE pair_id = %d AND side = 1",
@@ -174,7 +167,7 @@ TEST(a_floor_that_no_workload_of_the_run_has_is_no_pass)
     for (int m = 0; m < METRIC_COUNT; m++)
         policy.metrics[m].present = m == METRIC_SCALING_EFFICIENCY;
     policy.metrics[METRIC_SCALING_EFFICIENCY].floors_given = true;
-    open_calibrated(with_ranks(2), NULL);
+    world_open_calibrated(&world, with_ranks(2), NULL);
     add_pairs(10, 2, NULL, NULL);
     CHECK_INT(gate_judge(world.store, &policy, &verdict, &err), 0); // the floors are those of 2 and 4 ranks
     CHECK_INT(verdict, EXIT_CODE_INCONCLUSIVE);
@@ -206,7 +199,7 @@ TEST(a_metric_that_no_workload_can_have_is_no_pass)
     plan_free(plan);
     policy.metrics_default = false;
     policy.parity = PLAN_PARITY_OFF;
-    open_calibrated(NULL, NULL);
+    world_open_calibrated(&world, NULL, NULL);
     world_pairs(&world, 10, (struct world_pair){0});
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum exit_code verdict = EXIT_CODE_USAGE;
@@ -240,7 +233,7 @@ static void add_scattered(int count)
 TEST(an_open_floor_asks_for_pairs_of_both_workloads)
 {
     const char *gate = "gate: {parity: {rule: off}, metrics: {scaling_efficiency: {margin: 90%, floors: {2: 100%}}}}"; // right at it
-    open_calibrated(with_ranks(2), gate);
+    world_open_calibrated(&world, with_ranks(2), gate);
     world_state(&world, "running");
     check_need(1, "main", 0, 10);
     world_pairs(&world, 10, (struct world_pair){.workload = 1, .pair_sd = 0.0001});
@@ -259,7 +252,7 @@ TEST(an_open_floor_asks_for_pairs_of_both_workloads)
 TEST(a_breached_floor_is_confirmed_on_fresh_pairs_of_both)
 {
     const char *gate = "gate: {parity: {rule: off}, confirm: always, metrics: {scaling_efficiency: {margin: 90%}}}";
-    open_calibrated(with_ranks(2), gate);
+    world_open_calibrated(&world, with_ranks(2), gate);
     add_pairs(10, 2, NULL, slower_24);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, SCALING_REASON), "below the floor of 85 %; to be confirmed on 10 fresh pairs, 0 of them done");
@@ -339,7 +332,7 @@ TEST(memory_that_compiling_saves)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *column = i % 2 ? "peak_gpu_memory_bytes" : "peak_memory_bytes";
-        open_calibrated(COMPILED, SAVING_ALONE);
+        world_open_calibrated(&world, COMPILED, SAVING_ALONE);
         add_memory(column, cases[i].left_a, cases[i].left_b, cases[i].eager_b);
         CHECK_INT(world_judge(&world), cases[i].exit);
         CHECK_CONTAINS(world_text(&world, SAVED_REASON), cases[i].says);
@@ -354,7 +347,7 @@ TEST(memory_that_compiling_saves)
 // What it saves is as unknown there as where its compiled launches tell of none.
 TEST(eager_launches_of_the_candidate_that_tell_of_no_memory_do_not_pass)
 {
-    open_calibrated(COMPILED, SAVING_ALONE);
+    world_open_calibrated(&world, COMPILED, SAVING_ALONE);
     world_pairs(&world, 14, (struct world_pair){.workload = 1, .steps = 40});
     world_pairs(&world, 14, (struct world_pair){.workload = 2, .steps = 40});
     world_sql(&world, "UPDATE launch SET peak_gpu_memory_bytes = 4000000000");
@@ -367,13 +360,13 @@ TEST(eager_launches_of_the_candidate_that_tell_of_no_memory_do_not_pass)
 
 TEST(memory_saved_is_observed_unless_it_is_named)
 {
-    open_calibrated(COMPILED, "gate: {parity: {rule: off}, metrics: {step_time: {margin: 2%}}}");
+    world_open_calibrated(&world, COMPILED, "gate: {parity: {rule: off}, metrics: {step_time: {margin: 2%}}}");
     add_memory("peak_memory_bytes", 0.8, 1, 1);
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, CELL("verdict", "memory_saved")), "unchecked");
     CHECK_INT(world_number(&world, "SELECT count(*) FROM cell WHERE workload = 'eager' AND metric = 'memory_saved'"), 0);
     world_close(&world);
-    open_calibrated(COMPILED, SAVING_ALONE); // nothing eager was run
+    world_open_calibrated(&world, COMPILED, SAVING_ALONE); // nothing eager was run
     world_pairs(&world, 10, (struct world_pair){.workload = 2, .steps = 40});
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "no pair of the same workload with variant eager to hold it against");

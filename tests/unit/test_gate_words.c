@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the one sentence of a pass says of what was not judged: who reads no more than that must not take it for more.
+#include "harness/gate/gate.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/unit/gate_world.h"
+#include "tests/unit/runner.h"
+
+static struct world world;
+
+#define TWO_WORKLOADS                                                                              \
+    "workloads:\n - {name: w, mode: train, command: [x]}\n - {name: serve, mode: infer, rate: 9/s, command: [x]}"
+
+static bool reason_ends(const char *end)
+{
+    const char *reason = world_text(&world, VERDICT_REASON);
+    size_t len = strlen(reason);
+    return len >= strlen(end) && strcmp(reason + len - strlen(end), end) == 0;
+}
+
+// A plan that names metrics switches all others off. Who reads one line of its pass must not take it for more than that.
+TEST(a_pass_says_that_time_was_not_judged)
+{
+    world_open_calibrated(&world, NULL, "gate: {metrics: {peak_memory: {margin: 1%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.5});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON),
+                   "the 1 gated cell is within the margins; speed was not judged: gate.metrics names peak_memory only; nearest to its margin: w ");
+    world_close(&world);
+    world_open_calibrated(&world, NULL, "gate: {metrics: {peak_memory: {margin: 1%}, step_time: {observe: true}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.5});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "; speed was not judged: gate.metrics only observes step_time, mean_step_time; ");
+    world_close(&world);
+    world_open_calibrated(&world, TWO_WORKLOADS, "gate: {metrics: {latency_p50: {margin: 5%}, peak_memory: {margin: 1%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.5});
+    world_pairs(&world, 10, (struct world_pair){.workload = 2, .rate = 9});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "; speed of w was not judged: no metric of time that gate.metrics names can be measured; ");
+    world_close(&world);
+    world_open_calibrated(&world, NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK(!strstr(world_text(&world, VERDICT_REASON), "not judged"));
+    world_close(&world);
+}
+
+static double loss_of(int step, int side, int64_t seed)
+{
+    (void)side;
+    return 2 + 1.0 / (step + 1) + 0.01 * (double)seed;
+}
+
+TEST(a_pass_says_that_no_output_was_compared)
+{
+    world_open_calibrated(&world, NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK(reason_ends("; no output was compared"));
+    world_close(&world);
+    world_open_calibrated(&world, NULL, "gate: {parity: {rule: off}}");
+    world_pairs(&world, 10, (struct world_pair){0});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK(!strstr(world_text(&world, VERDICT_REASON), "output"));
+    world_close(&world);
+    world_open_calibrated(&world, TWO_WORKLOADS, "gate: {metrics: {step_time: {margin: 2%}, latency_p50: {margin: 5%}}}");
+    for (int i = 0; i < 10; i++) // the first one records its losses
+        world_losses(&world, world_pair(&world, (struct world_pair){0}), 60, loss_of);
+    world_pairs(&world, 10, (struct world_pair){.workload = 2, .rate = 9});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK(reason_ends("; parity holds for 2 of 2; no output was compared in serve"));
+    world_close(&world);
+}
+
+// Gated by default, and measured on nobody: a pass is none of the tail.
+TEST(a_pass_says_that_the_tail_was_not_judged)
+{
+    static const struct {
+        int steps;
+        double rate; // 0: a closed loop, whose tail is judged where it is named
+        const char *says;
+    } cases[] = {{600, 100, "latency_p99 was not judged: too few requests (30 for p50, 662 for p99)"}, {662, 100, ""}, {120, 0, ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        world_open_calibrated(&world, "workloads: [{name: w, mode: infer, rate: 100/s, command: [x]}]", NULL);
+        world_pairs(&world, 10, (struct world_pair){.rate = cases[i].rate, .steps = cases[i].steps});
+        CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+        CHECK_STR(world_text(&world, "SELECT text FROM finding WHERE kind = 'unjudged' AND effect = 'note'"), cases[i].says);
+        if (*cases[i].says)
+            CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "within the margins; w: latency_p99 was not judged: too few requests");
+        world_close(&world);
+    }
+}
+
+TEST(a_pass_says_that_memory_was_not_judged)
+{
+    world_open_calibrated(&world, NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){.memory_ratio = 2, .no_samples = true});
+    world_sql(&world, "UPDATE launch SET peak_memory_bytes = NULL");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "within the margins; w: peak_memory was not judged: not recorded on this machine; ");
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'unjudged'"), 1); // not the throughput
+    world_close(&world);
+}
+
+// A candidate that was never installed passes for ever.
+TEST(sides_that_are_the_same_are_said)
+{
+    static const char elsewhere[] = "the sides differ in no setting and in no version of a package";
+    static const struct {
+        const char *candidate, *packages_b; // what is set in the plan; of the candidate, the baseline has torch 2.1.0
+        const char *says;
+    } cases[] = {{"'$.candidate.name', 'other'", "{}", "both sides of the plan are the same but for their names: nothing was upgraded"},
+                 {"'$.candidate.python', '/opt/b/bin/python'", "{\"torch\": \"2.1.0\"}", elsewhere},
+                 {"'$.candidate.python', '/opt/b/bin/python'", "{\"torch\": \"2.6.0\"}", ""},
+                 {"'$.candidate.python', '/opt/b/bin/python'", "damaged", ""},
+                 {"'$.candidate.env', json('{\"A\": \"1\"}')", "{\"torch\": \"2.1.0\"}", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char sql[512];
+        world_open_calibrated(&world, NULL, NULL);
+        world_pairs(&world, 10, (struct world_pair){0});
+        snprintf(sql, sizeof sql, "UPDATE run SET plan = json_set(plan, %s)", cases[i].candidate);
+        world_sql(&world, sql);
+        snprintf(sql, sizeof sql, "UPDATE side SET fingerprint = '{\"components\": {\"x\": 1}, \"python\": {\"packages\": ' || "
+                 "iif(id, '%s', '{\"torch\": \"2.1.0\"}') || '}}'", cases[i].packages_b);
+        world_sql(&world, sql);
+        CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+        CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'same' AND effect = 'note'"), cases[i].says);
+        CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'same'"), *cases[i].says != 0);
+        CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), cases[i].says);
+        world_close(&world);
+    }
+}
+
+// The plan of the run: alpha 1 %, its default metrics, looks at 10 pairs and more.
+TEST(a_policy_that_asks_for_less_than_the_plan_says_so)
+{
+    struct plan *plan = NULL;
+    struct error err = {0};
+    char *command[] = {"x"};
+    CHECK_INT(plan_from_command("/bin/true", "/bin/true", command, 1, &plan, &err), 0);
+    const char *says[] = {"", "", "step_time may be 10 % worse, not 2 %", "alpha is 5 %, not 1 %, parity is off, certificates may be 60 days old, not 30",
+                          "throughput is not judged, peak_memory is not judged"};
+    world_open_calibrated(&world, NULL, NULL);
+    world_pairs(&world, 10, (struct world_pair){0});
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+        enum exit_code verdict = EXIT_CODE_USAGE;
+        struct plan_gate policy = plan->gate;
+        policy.metrics[METRIC_STEP_TIME].margin = i == 1 ? 0.015 : i == 2 ? 0.1 : policy.metrics[METRIC_STEP_TIME].margin;
+        policy.metrics_default = i != 4;
+        for (int m = 0; m < METRIC_COUNT && i == 4; m++)
+            policy.metrics[m].present = m == METRIC_STEP_TIME || m == METRIC_MEAN_STEP_TIME || m == METRIC_SLOW_STEPS || m == METRIC_WARM_UP_TIME;
+        if (i == 3) {
+            policy.alpha = 0.05;
+            policy.parity = PLAN_PARITY_OFF;
+            policy.calibration_age_ns *= 2;
+        }
+        CHECK_INT(gate_judge(world.store, &policy, &verdict, &err), 0);
+        CHECK_INT(verdict, EXIT_CODE_PASS);
+        CHECK_STR(world_text(&world, "SELECT effect FROM finding WHERE kind = 'policy'"), *says[i] ? "note" : "");
+        CHECK_CONTAINS(world_text(&world, "SELECT text FROM finding WHERE kind = 'policy'"), says[i]);
+        CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+                       *says[i] ? "within the margins; by a policy that asks for less than the run's plan: " : "within the margins; ");
+    }
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS); // by the plan again
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM finding WHERE kind = 'policy'"), 0);
+    plan_free(plan);
+    world_close(&world);
+}
