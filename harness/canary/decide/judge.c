@@ -8,7 +8,7 @@
 
 #include "common/units.h"
 
-// Of 256 weights a proxy leaves the baseline one: too few requests to compare with, and the plan's own wish.
+// Beyond it a proxy leaves the baseline one of 256 weights (from 254.5 of them on the candidate has 255): too few requests to compare with.
 #define JUDGE_WHOLE_PERCENT 99.4
 
 static bool judge_gates(const struct rollout *rollout, const struct canary_cell *cell)
