@@ -36,7 +36,7 @@ STEPS = """
 | 5.14 | `task_struct.__state` | nothing can be recorded |
 | 5.15 | `bpf_task_pt_regs`; `struct rt_mutex_base` | nothing can be recorded |
 | 5.16 | `mm_vmscan_throttled` | that reclaim waits on purpose is told from stacks |
-| 5.17 | `bpf_loop` | loading costs 3 s of CPU instead of 0.5: the verifier goes through each loop over a stack step by step; stacks end in assembly without .eh_frame; the end of a series of page migrations, TCP retransmissions or contended cgroup statistics, up to 100 ms of it, is not told |
+| 5.17 | `bpf_loop` | user stacks are walked by frame pointers alone, so that most libraries' end early, and Python's are read from outside, later: no verifier goes step by step through the loops that walk them; the end of a series of page migrations, TCP retransmissions or contended cgroup statistics, up to 100 ms of it, is not told |
 | 5.18 | `sched_switch` tells the state of who leaves | the state is read beside it, and may be a later one |
 | 5.19 | `contention_begin`, `contention_end` | who holds a lock of the kernel is told from wakers and samples only |
 | 6.2 | `bpf_task_from_pid` | holders of futexes are not named, holders of kernel locks have no stack, who freezes a cgroup is told from wakers |
