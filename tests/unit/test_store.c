@@ -727,6 +727,18 @@ TEST(numbers_out_of_range)
     }
 }
 
+// So that a loop over the rows of a query need not ask whether there is one.
+TEST(a_query_that_cannot_be_made_has_no_rows_and_says_why)
+{
+    struct store *store = fresh();
+    struct error err = {0};
+    int rc = store_step(store, store_query(store, &err, "SELECT x FROM nowhere", ""), &err);
+    CHECK(rc < 0 && rc == err.code);
+    CHECK_CONTAINS(err.text, "nowhere");
+    CHECK_INT(store_step(store, NULL, NULL), -EIO);
+    store_close(store);
+}
+
 // Two statements that are read in turns keep their own ranges.
 TEST(ranges_are_those_of_the_statement)
 {

@@ -170,6 +170,8 @@ static const struct ranges *store_ranges(struct store *store, const sqlite3_stmt
 
 int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err)
 {
+    if (!stmt)
+        return err ? err->code : -EIO;
     if (store_failed(store, NULL)) {
         sqlite3_reset(stmt);
         return store_failed(store, err);

@@ -46,7 +46,7 @@ ERROR_CHECKED int store_insert(struct store *store, int64_t *ret_id, struct erro
                  const char *types, ...);
 // A prepared, cached statement with its parameters bound as above; step it with store_step. NULL on error.
 sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sql, const char *types, ...);
-// 1 = a row, 0 = done (the statement is reset), -errno = failed. -EBADMSG: the row holds a time or a count out of its range
+// 1 = a row, 0 = done (the statement is reset), -errno = failed. Of NULL why store_query() gave none, which is in `err`. -EBADMSG: the row holds a time or a count out of its range
 // (tracer/store/ranges.h); so says every later read of this store.
 ERROR_CHECKED int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err);
 // Behind the row that has been read: 0, it was the only one; -EBADMSG: it was not. The statement is reset.

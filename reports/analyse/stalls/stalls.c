@@ -72,7 +72,7 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
         "(launch_id IS NULL OR launch_id = ?) AND (dropped > 0 OR breach) ORDER BY id",
         "i", stalls->launch_id);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         const char *producer = (const char *)sqlite3_column_text(stmt, 0),
                    *kind = (const char *)sqlite3_column_text(stmt, 1);
         if (!stalls_concerns(producer))
@@ -102,7 +102,7 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
     struct arena *arena = trace->arena;
     bool first = true;
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         if (first && !live)
             stalls_add_breach(stalls, arena,
                               (struct stall_breach){"recorder", "end",
@@ -130,7 +130,7 @@ static int stalls_read_missing(struct store *store, struct stalls *stalls, struc
         "r.missing ELSE '[]' END) j WHERE r.id = ? ORDER BY j.key",
         "i", stalls->recording_id);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         const char *text = (const char *)sqlite3_column_text(stmt, 0);
         stalls_add_missing(stalls, arena, arena_copy(arena, text ? text : ""));
     }

@@ -5,7 +5,6 @@
 #ifndef UPGATE_STALLS_TRACE_H
 #define UPGATE_STALLS_TRACE_H
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -289,11 +288,6 @@ void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
 int trace_load_busy(struct trace *trace, struct store *store, bool of_ranks, struct error *err);
 int trace_load_nodes(struct trace *trace, struct store *store, struct error *err); // before the processes
 uint32_t trace_node_at(const struct trace *trace, int64_t process_id);
-// The next row of what store_query() gave, or, of NULL, why it gave none: as store_step().
-static inline int trace_next(struct store *store, sqlite3_stmt *stmt, struct error *err)
-{
-    return stmt ? store_step(store, stmt, err) : err ? err->code : -EIO;
-}
 int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent);
 uint32_t trace_thread_at(const struct trace_ids *threads, sqlite3_stmt *stmt, int column);
 enum { TRACE_STACK_ID_MAX = 1 << 26 }; // ids are given in order: more than that is damage

@@ -175,7 +175,7 @@ static int busy_load_ops(struct busy_find *find, struct store *store, const stru
         "gpu_kernel k ON k.id = w.kernel_id WHERE o.rowid > ? AND o.work_id BETWEEN ? AND ?",
         "iii", before, first, last);
     struct map kernels = {0};
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         struct busy_op op = {.process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0)), .begin = sqlite3_column_int64(stmt, 1),
                              .kernel = sqlite3_column_int64(stmt, 3), .name = (const char *)sqlite3_column_text(stmt, 4),
                              .called = sqlite3_column_type(stmt, 5) != SQLITE_NULL, .ahead = sqlite3_column_int64(stmt, 5),
@@ -201,7 +201,7 @@ static int busy_load_syncs(struct busy_find *find, struct store *store, const st
 {
     sqlite3_stmt *stmt = store_query(store, err, "SELECT process_id, start_ns, dur_ns, coalesce(thread_id, 0) FROM gpu_sync WHERE kind <> 2", ""); // 2: a stream waits
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         int64_t begin = sqlite3_column_int64(stmt, 1);
         if (process == TRACE_NONE)

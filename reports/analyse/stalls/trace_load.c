@@ -102,7 +102,7 @@ static int trace_load_processes(struct trace *trace, struct store *store, struct
         "FROM process WHERE recording_id = ? ORDER BY id",
         "i", trace->recording_id);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         struct trace_process *row = vector_add(trace->processes, trace->process_count);
         row->id = sqlite3_column_int64(stmt, 0);
         row->tgid = sqlite3_column_int(stmt, 1);
@@ -144,7 +144,7 @@ static int trace_load_threads(struct trace *trace, struct store *store,
         "WHERE p.recording_id = ? ORDER BY t.id",
         "i", trace->recording_id);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
         if (process == TRACE_NONE) // an index of a damaged file says otherwise than its table
             continue;
@@ -171,7 +171,7 @@ static int trace_load_locks(struct trace *trace, struct store *store, const stru
         "owner_stack FROM lock_wait WHERE rowid > ? AND end_ns >= ?",
         "ii", trace_row_before(store, "lock_wait", "end_ns", trace->from_ns), trace->from_ns);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t thread = trace_thread_at(threads, stmt, 0);
         if (thread == TRACE_NONE)
             continue;
@@ -199,7 +199,7 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
                     "value3, kernel_stack FROM host_fact WHERE recording_id = ? AND end_ns >= ? ORDER BY begin_ns",
                     "ii", trace->recording_id, trace->from_ns);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         struct trace_fact *row = vector_add(trace->facts, trace->fact_count);
         row->what = sqlite3_column_int(stmt, 0);
         row->begin = sqlite3_column_int64(stmt, 1);
@@ -246,7 +246,7 @@ static int trace_load_counters(struct trace *trace, struct store *store, struct 
         "('cpu.stat', 'stat', 'cgroups') AND rowid > ? AND at_ns >= ? ORDER BY source, name, at_ns",
         "iii", trace->recording_id, trace->counters_before, trace->from_ns);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         struct trace_counter *row = vector_add(trace->counters, trace->counter_count);
         row->at = sqlite3_column_int64(stmt, 0);
         row->value = sqlite3_column_int64(stmt, 1);
@@ -267,7 +267,7 @@ static int trace_load_steps(struct trace *trace, struct store *store, struct err
         "(SELECT 1 FROM recorded_step r WHERE r.recording_id = ?1) ORDER BY 1",
         "iii", trace->recording_id, trace->launch_id, trace->from_ns);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         struct trace_window one = {sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)};
         if (one.begin < 0 || one.end < one.begin) // of a damaged store some are
             continue;
@@ -308,7 +308,7 @@ static int trace_load_windows(struct trace *trace, struct store *store, int64_t 
                         "SELECT b.begin_ns, b.begin_ns + b.active_ns AS end_ns FROM block b JOIN launch l ON "
                         "l.pair_id = b.pair_id AND l.side = b.side WHERE l.id = ? ORDER BY 1",
                         "i", trace->launch_id);
-        while ((rc = trace_next(store, stmt, err)) == 1) {
+        while ((rc = store_step(store, stmt, err)) == 1) {
             struct trace_window one = {sqlite3_column_int64(stmt, 0),
                                        sqlite3_column_int64(stmt, 1)};
             one.begin = one.begin < begin ? begin : one.begin;
@@ -404,7 +404,7 @@ int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, 
         "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0) AS end_ns, threshold_ns, "
         "sample_hz, CASE WHEN json_valid(target) THEN coalesce(json_array_length(target, '$.command'), 0) END FROM recording WHERE id = ?1 OR ?1 = 0 ORDER BY id LIMIT 1",
         "i", recording_id);
-    int rc = trace_next(store, stmt, err);
+    int rc = store_step(store, stmt, err);
     if (rc == 0)
         return error_set(err, -ENOENT, "'%s' has no recording%s; make one with `upgate record`",
                          store_path(store), recording_id ? " with this number" : "");

@@ -58,7 +58,7 @@ int trace_builds_read(struct trace_builds *builds, struct store *store, struct e
     // With names on one side only it does not matter which build that has.
     sqlite3_stmt *stmt = store_query(store, err, "SELECT DISTINCT module, build_id FROM frame WHERE instr(name, '+0x') > 0 AND module IS NOT NULL", "");
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         const char *module = (const char *)sqlite3_column_text(stmt, 0);
         if (module)
             builds_note(builds, module, (const char *)sqlite3_column_text(stmt, 1));

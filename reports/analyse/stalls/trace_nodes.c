@@ -15,7 +15,7 @@ int trace_load_nodes(struct trace *trace, struct store *store, struct error *err
         "WHERE r.id = ? AND j.type = 'object' ORDER BY j.key",
         "i", trace->recording_id);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         int64_t error_ns = trace_int(stmt, 4, -1), cpu_first = trace_int(stmt, 3, 0);
         if (trace->node_count == NODES_MAX)
             continue;

@@ -32,7 +32,7 @@ static int trace_load_named(struct trace *trace, struct store *store, struct err
         "UNION ALL SELECT pid, 0, rank, (SELECT count(*) FROM launch_rank WHERE launch_id = ?2), NULL FROM launch_rank WHERE launch_id = ?2",
         "ii", trace->recording_id, trace->launch_id);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1)
+    while ((rc = store_step(store, stmt, err)) == 1)
         trace_set_rank(trace, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), trace_int(stmt, 2, -1),
                        sqlite3_column_int64(stmt, 3), trace_int(stmt, 4, -1));
     return rc;
@@ -54,7 +54,7 @@ static int trace_load_sends(struct trace *trace, struct store *store, const stru
         "AND n.ranks > 1 AND n.function IN ('Send', 'Recv') ORDER BY n.process_id, n.enqueued_ns, n.rowid",
         "i", trace->recording_id);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         int32_t rank = trace_rank_at(stmt, 4), peer = trace_rank_at(stmt, 5);
         bool sends = sqlite3_column_int(stmt, 6) != 0;
@@ -75,7 +75,7 @@ static int trace_load_connections(struct trace *trace, struct store *store, cons
         "c.begin_ns < c.end_ns AND c.bytes >= 0 AND c.end_ns >= ? ORDER BY c.rowid",
         "ii", trace->recording_id, trace->from_ns);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t sender = trace_ids_find(processes, sqlite3_column_int64(stmt, 0)), receiver = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
         if (sender != TRACE_NONE && receiver != TRACE_NONE && sender != receiver)
             vector_push(trace->connections, trace->connection_count,
@@ -94,7 +94,7 @@ static int trace_load_nccl(struct trace *trace, struct store *store, const struc
         "n.ranks, coalesce(n.kernel_end_ns, 0) AS kernel_end_ns FROM nccl_op n JOIN process p ON p.id = n.process_id WHERE p.recording_id = ? AND n.peer IS NULL AND n.ranks > 1",
         "i", trace->recording_id);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         if (process == TRACE_NONE)
             continue;
@@ -121,7 +121,7 @@ static int trace_load_devices(struct trace *trace, struct store *store, const st
         "ORDER BY d.process_id, streams DESC, d.device",
         "i", trace->recording_id);
     int rc;
-    while ((rc = trace_next(store, stmt, err)) == 1) {
+    while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0));
         int64_t device = sqlite3_column_int64(stmt, 1);
         if (process != TRACE_NONE && device >= 0 && device < INT32_MAX)

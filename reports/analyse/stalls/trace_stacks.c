@@ -98,7 +98,7 @@ static int used_read(struct store *store, const char *sql, const struct stacks_u
         sqlite3_stmt *stmt = store_query(store, err, sql, "i", (int64_t)next);
         int rc, skipped = 0;
         int64_t id = INT64_MAX - 1;
-        while (skipped < STACKS_SKIP_MAX && (rc = trace_next(store, stmt, err)) == 1) {
+        while (skipped < STACKS_SKIP_MAX && (rc = store_step(store, stmt, err)) == 1) {
             id = sqlite3_column_int64(stmt, 0);
             if (id > used->max)
                 break;

@@ -210,8 +210,8 @@ int rollout_load_cells(struct rollout_view *view, struct error *err)
     sqlite3_stmt *stmt = store_query(view->store, err,
         "SELECT stage, metric, at_s, value, low, high, threshold, evidence, needed, dispersion, requests, missing, verdict FROM rollout_cell"
         " ORDER BY stage, metric, at_s", "");
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(view->store, stmt, err)) > 0)
+    int rc;
+    while ((rc = store_step(view->store, stmt, err)) > 0)
         if ((rc = series_cell(view, stmt, err))) {
             sqlite3_reset(stmt);
             break;

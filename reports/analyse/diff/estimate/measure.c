@@ -34,8 +34,8 @@ int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struc
     sqlite3_stmt *stmt = store_query(job->store, err,
                                      "SELECT metric, median_a, ratio, ci_lower, ci_upper, margin, gating, verdict, unit FROM cell WHERE workload = ?",
                                      "s", job->workload->name);
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(job->store, stmt, err)) > 0) {
+    int rc;
+    while ((rc = store_step(job->store, stmt, err)) > 0) {
         const char *metric = (const char *)sqlite3_column_text(stmt, 0), *verdict = (const char *)sqlite3_column_text(stmt, 7);
         const char *unit = (const char *)sqlite3_column_text(stmt, 8);
         const struct diff_cell cell = {.a = diff_column(stmt, 1), .ratio = diff_column(stmt, 2), .lo = diff_column(stmt, 3),

@@ -132,8 +132,8 @@ static int gpu_load(struct gpu_job *job, struct gpu_live *lives, struct error *e
     struct gpu_live *live = NULL;
     int64_t process = 0;
     size_t launch = job->launch_count;
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+    int rc;
+    while ((rc = store_step(store, stmt, err)) > 0) {
         struct gpu_alloc alloc = {.process = sqlite3_column_int64(stmt, 0),
                                   .bytes = sqlite3_column_double(stmt, 4),
                                   .at_ns = sqlite3_column_int64(stmt, 5),
@@ -232,8 +232,8 @@ static int gpu_stacks(struct gpu_job *job, struct error *err)
                                      "WHERE coalesce(user_stack, python_stack) IS NOT NULL UNION ALL "
                                      "SELECT thread_id, out_ns, user_stack, python_stack FROM gap "
                                      "WHERE coalesce(user_stack, python_stack) IS NOT NULL", "");
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+    int rc;
+    while ((rc = store_step(store, stmt, err)) > 0) {
         int64_t thread = sqlite3_column_int64(stmt, 0), at_ns = sqlite3_column_int64(stmt, 1);
         size_t next = search_first(i, count, allocs[i].thread > thread || (allocs[i].thread == thread && allocs[i].begin_ns > at_ns));
         struct gpu_alloc *alloc = next ? &allocs[next - 1] : NULL;
@@ -318,8 +318,8 @@ static int gpu_launches(struct gpu_job *job, struct error *err)
                                      "ON l.pair_id = p.id WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' AND "
                                      "l.peak_gpu_memory_bytes > 0 ORDER BY l.id LIMIT ?",
                                      "ii", job->job->workload_id, (int64_t)GPU_LAUNCHES_MAX);
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+    int rc;
+    while ((rc = store_step(store, stmt, err)) > 0) {
         double reserved = sqlite3_column_double(stmt, 2), tensors = diff_column(stmt, 3);
         bool steps = sqlite3_column_type(stmt, 4) != SQLITE_NULL;
         struct diff_gpu_launch launch = {.id = sqlite3_column_int64(stmt, 0),

@@ -166,8 +166,8 @@ static int memory_load(struct memory_job *job, struct error *err)
                                      "WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' "
                                      "ORDER BY l.id, m.resident_bytes DESC, m.kind, m.name LIMIT ?",
                                      "ii", job->job->workload_id, (int64_t)MEMORY_ROWS_MAX);
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(store, stmt, err)) > 0)
+    int rc;
+    while ((rc = store_step(store, stmt, err)) > 0)
         if (sqlite3_column_double(stmt, 5) >= 0 && sqlite3_column_double(stmt, 6) >= 0)
             memory_take(job, stmt);
     return rc;

@@ -229,8 +229,8 @@ static int touched_stack(struct touched_job *job, int64_t id, struct touched_sta
         return 0;
     sqlite3_stmt *stmt = store_query(store, err, "SELECT name, module FROM v_stack WHERE stack = ? ORDER BY depth LIMIT ?", "ii", id,
                                      (int64_t)TOUCHED_FRAMES_MAX);
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+    int rc;
+    while ((rc = store_step(store, stmt, err)) > 0) {
         const char *module = (const char *)sqlite3_column_text(stmt, 1);
         if (ret->count < TOUCHED_FRAMES_MAX) // the kind of stack decides nothing: a merged store may name one twice
             ret->frames[ret->count++] = (struct touched_frame){arena_copy(job->job->arena, store_text(store, stmt, 0)),
@@ -316,8 +316,8 @@ static int touched_load_launches(struct touched_job *job, struct error *err)
                                      "EXISTS (SELECT 1 FROM launch_range r WHERE r.launch_id = l.id) AND EXISTS (SELECT 1 FROM ledger g WHERE "
                                      "g.launch_id = l.id AND g.producer = 'bpf.page_fault') ORDER BY l.id LIMIT ?", // of a small one none may be sampled
                                      "ii", job->job->workload_id, (int64_t)TOUCHED_LAUNCHES_MAX);
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+    int rc;
+    while ((rc = store_step(store, stmt, err)) > 0) {
         bool steps = sqlite3_column_type(stmt, 2) != SQLITE_NULL;
         vector_push(job->launches, job->launch_count,
                     (struct touched_launch){sqlite3_column_int64(stmt, 0), steps ? sqlite3_column_int64(stmt, 2) : INT64_MAX,
@@ -333,9 +333,9 @@ static int touched_load_ranges(struct touched_job *job, int64_t launch_id, struc
                                      "SELECT tgid, begin_address, end_address, resident_bytes, kind || ':' || name, at_ns FROM launch_range "
                                      "WHERE launch_id = ? ORDER BY tgid, begin_address LIMIT ?",
                                      "ii", launch_id, (int64_t)TOUCHED_RANGES_MAX);
-    int rc = stmt ? 0 : err->code;
+    int rc;
     job->range_count = 0;
-    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+    while ((rc = store_step(store, stmt, err)) > 0) {
         struct touched_range range = {.pid = sqlite3_column_int64(stmt, 0),
                                       .begin = (uint64_t)sqlite3_column_int64(stmt, 1),
                                       .end = (uint64_t)sqlite3_column_int64(stmt, 2),
@@ -367,9 +367,9 @@ static int touched_load_faults(struct touched_job *job, const struct touched_lau
                                      "t.id = f.thread_id CROSS JOIN process q ON q.id = t.process_id CROSS JOIN recording c ON c.id = q.recording_id "
                                      "WHERE c.launch_id = ? ORDER BY f.at_ns DESC LIMIT ?", // the last ones hold what was resident
                                      "ii", launch->id, (int64_t)TOUCHED_FAULTS_MAX);
-    int rc = stmt ? 0 : err->code;
+    int rc;
     job->fault_count = 0;
-    while (stmt && (rc = store_step(store, stmt, err)) > 0) {
+    while ((rc = store_step(store, stmt, err)) > 0) {
         struct touched_fault fault = {.pid = sqlite3_column_int64(stmt, 0),
                                       .address = (uint64_t)sqlite3_column_int64(stmt, 1) & ~UINT64_C(4095),
                                       .at_ns = sqlite3_column_int64(stmt, 2),

@@ -140,8 +140,8 @@ static int recordings_read(struct recordings_job *job, int side, enum recordings
     struct map numbers = {0}; // by stack
     struct intern *texts = intern_new();
     sqlite3_stmt *stmt = store_query(from->store, err, sql, "ii", from->begin_ns, from->id);
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(from->store, stmt, err)) > 0) {
+    int rc;
+    while ((rc = store_step(from->store, stmt, err)) > 0) {
         int64_t slice = sqlite3_column_int64(stmt, 0);
         const char *name = (const char *)sqlite3_column_text(stmt, 1), *where = (const char *)sqlite3_column_text(stmt, 2);
         double amount = sqlite3_column_double(stmt, 3);
@@ -255,8 +255,8 @@ static int ranks_read(const struct recordings_job *job, int side, struct ranks_s
                                      "SELECT rank, idx, begin_ns, dur_ns FROM recorded_step WHERE recording_id = ? AND rank BETWEEN 0 AND 2147483646 AND "
                                      "begin_ns >= ? AND begin_ns < ? AND dur_ns > 0 ORDER BY rank, idx",
                                      "iii", from->id, from->begin_ns, from->begin_ns + job->diff->slices[side] * recordings_slice_ns);
-    int rc = stmt ? 0 : err->code;
-    while (stmt && (rc = store_step(from->store, stmt, err)) > 0)
+    int rc;
+    while ((rc = store_step(from->store, stmt, err)) > 0)
         vector_push(*ret_steps, *ret_count,
                     ((struct ranks_step){.rank = (int32_t)sqlite3_column_int64(stmt, 0), .idx = sqlite3_column_int64(stmt, 1),
                                          .begin_ns = sqlite3_column_int64(stmt, 2), .dur_ns = sqlite3_column_int64(stmt, 3)}));
