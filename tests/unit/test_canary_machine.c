@@ -376,6 +376,28 @@ TEST(a_restart_carries_out_what_leads_back_only)
     CHECK_INT(step.next.to.state, ROLLOUT_WAITING);
 }
 
+// It was given up, and the store did not take what came after the move up.
+TEST(what_ended_on_a_move_up_does_not_resume_it)
+{
+    struct machine machine = at(ROLLOUT_FAILED, RULE_SOAK, 1, 1);
+    machine.moving = true;
+    for (int i = 0; i < 3; i++) {
+        static const enum rollout_state to[] = {ROLLOUT_RUNNING, ROLLOUT_WAITING, ROLLOUT_PAUSED};
+        machine.to = (struct machine_target){to[i], 2, i ? 0 : 25, false};
+        for (int unknown = 0; unknown < 2; unknown++) {
+            struct machine_step step = machine_start(&plan, &machine, unknown ? NAN : 25, WINDOW_OPEN);
+            CHECK_INT(step.action, ACTION_MOVE); // the candidate has traffic, and is to have none
+            CHECK_INT(step.next.to.state, ROLLOUT_FAILED);
+            CHECK_DBL(step.next.to.percent, 0, 0);
+        }
+        struct machine_step step = machine_start(&plan, &machine, 0, WINDOW_OPEN);
+        CHECK_INT(step.action, ACTION_END);
+        CHECK_INT(step.exit_code, EXIT_CODE_OPERATIONAL);
+    }
+    machine.to = (struct machine_target){ROLLOUT_ROLLED_BACK, 1, 0, false}; // which way back it was is known
+    CHECK_INT(machine_start(&plan, &machine, 25, WINDOW_OPEN).next.to.state, ROLLOUT_ROLLED_BACK);
+}
+
 TEST(a_proxy_that_forgets_is_told_again_and_danger_comes_first)
 {
     struct machine machine = at(ROLLOUT_PAUSED, RULE_PERSON, 2, 25);

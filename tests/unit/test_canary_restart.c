@@ -326,6 +326,34 @@ TEST(killed_and_cannot_go_on)
     }
 }
 
+static void refuse_sets(struct canary_world *world)
+{
+    if (world->set_count == 1)
+        world->fail_sets = -1;
+}
+
+// The second move up failed, the way back too, and the store was locked for that decision: the last one stored leads up.
+TEST(a_rollout_that_failed_on_a_move_up_does_not_go_on_with_it)
+{
+    rig_begin(STAGES);
+    canary_world->script = refuse_sets;
+    CHECK_INT(rig_run(), 4);
+    CHECK_DBL(canary_world->percent, 10, 0);
+    struct store *store = NULL;
+    struct error err = {0};
+    CHECK_INT(store_open(rig_store, STORE_WRITE, &store, &err), 0);
+    CHECK_INT(store_exec(store, &err, "DELETE FROM rollout_decision WHERE id = (SELECT max(id) FROM rollout_decision)", ""), 0);
+    store_close(store);
+    CHECK_STR(rig_text(LAST_RULE), "soak");
+    canary_world->script = NULL;
+    canary_world->fail_sets = 0;
+    CHECK_INT(rig_run(), 4);
+    CHECK_INT(canary_world->set_count, 2);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_STR(rig_text("SELECT state FROM rollout"), "failed");
+    rig_end();
+}
+
 TEST(killed_at_any_time_the_evidence_is_kept)
 {
     for (int poll = 3; poll < 150; poll += 13) {

@@ -311,14 +311,16 @@ struct machine_step machine_start(const struct machine_plan *plan, const struct 
 {
     struct machine seen = *machine;
     seen.ending = seen.draining = false;
-    bool back = machine->moving && machine->to.state != ROLLOUT_RUNNING;
+    // It ended while a move was under way, and what ended that could not be stored: the end counts, and nothing is resumed.
+    seen.moving &= !rollout_state_ended(machine->state) || rollout_state_ended(machine->to.state);
+    bool back = seen.moving && machine->to.state != ROLLOUT_RUNNING;
     if (isnan(percent) && !back) // whatever it is: try to bring it to the baseline
         return machine->state == ROLLOUT_PROMOTED ? machine_end(&seen, EXIT_CODE_PASS)
                                                   : machine_down(&seen, rollout_state_ended(seen.state) ? seen.state : ROLLOUT_FAILED,
                                                                  RULE_TRAFFIC);
     double expected = machine->percent;
     seen.percent = isnan(percent) ? expected : percent;
-    if (machine->moving)
+    if (seen.moving)
         return machine_start_moving(plan, &seen, window);
     if (machine->state == ROLLOUT_PROMOTED)
         return machine_end(&seen, EXIT_CODE_PASS);
