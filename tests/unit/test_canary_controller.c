@@ -2,6 +2,7 @@
 // The controller: whole rollouts, good and bad, and each fault of the arms, the proxy and the evidence alone. What people, signals,
 // clocks, stores and kills do to it: test_canary_restart.c.
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -196,11 +197,90 @@ TEST(no_pause_ends_at_a_baseline_that_is_down)
     CHECK_DBL(canary_world->percent, 0, 0);
     CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 60 * (int64_t)NS);
     rig_end();
+}
+
+static void lose_baseline_and_ask(struct canary_world *world)
+{
+    lose_baseline(world);
+    if (world->set_count == 1 && !began_ns && world->now_ns > world->set_ns[0] + 10 * (int64_t)NS) {
+        began_ns = world->now_ns;
+        rig_ask(REQUEST_ABORT);
+    }
+}
+
+static void lose_baseline_and_end(struct canary_world *world)
+{
+    lose_baseline(world);
+    if (world->set_count == 1 && !began_ns && world->now_ns > world->set_ns[0] + 10 * (int64_t)NS) {
+        began_ns = world->now_ns;
+        raise(SIGTERM);
+    }
+}
+
+static void lose_baseline_and_reload(struct canary_world *world)
+{
+    lose_baseline(world);
+    if (world->set_count == 1 && !began_ns && world->now_ns > world->set_ns[0] + 10 * (int64_t)NS) {
+        began_ns = world->now_ns;
+        world->anew = true;
+        world->percent = 0; // the file's: all to the baseline that is down
+    }
+}
+
+// A candidate that answers half of the requests is better than a baseline that answers none.
+TEST(a_rollback_waits_for_a_baseline_that_is_down)
+{
     rig_begin(STAGES);
     canary_world->script = lose_baseline;
-    canary_world->errors[CANARY_CANDIDATE] = 1; // a bad candidate does not wait for it
+    canary_world->errors[CANARY_CANDIDATE] = 0.5;
     CHECK_INT(rig_run(), 1);
-    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 60 * (int64_t)NS);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_INT(canary_world->set_count, 2);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 60 * (int64_t)NS);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 61 * (int64_t)NS); // as soon as it is up
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE state_to = 'rolled_back' AND rule = 'tripwire-errors' AND "
+                      "effect_ns - at_ns > 58000000000"), 1); // decided and stored at once, and once
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE state_to = 'rolled_back'"), "would answer nobody");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "had waited for a baseline that was down");
+    rig_end();
+    rig_begin(STAGES); // a person's word does not wait
+    canary_world->script = lose_baseline_and_ask;
+    canary_world->errors[CANARY_CANDIDATE] = 0.5;
+    CHECK_INT(rig_run(), 1);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 13 * (int64_t)NS);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_request WHERE taken_ns IS NOT NULL"), 1);
+    rig_end();
+}
+
+TEST(a_rollback_that_waits_outlasts_the_controller_and_the_proxy)
+{
+    rig_begin(STAGES);
+    canary_world->script = lose_baseline;
+    canary_world->errors[CANARY_CANDIDATE] = 0.5;
+    canary_world->kill_at_poll = 100;
+    CHECK_INT(rig_run(), KILLED);
+    CHECK_DBL(canary_world->percent, 10, 0);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "would answer nobody");
+    canary_world->kill_at_poll = 0;
+    canary_world->script = lose_baseline_and_end;
+    CHECK_INT(rig_run(), 4); // one that is ended leaves the traffic where somebody is answered
+    CHECK_DBL(canary_world->percent, 10, 0);
+    canary_world->script = lose_baseline;
+    canary_world->errors[CANARY_CANDIDATE] = 0; // what is decided stays so
+    CHECK_INT(rig_run(), 1);
+    CHECK_INT(canary_world->set_count, 2);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 60 * (int64_t)NS);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE state_to = 'rolled_back'"), 1);
+    rig_end();
+    rig_begin("stages: [{percent: 10, soak: 3s}, {percent: 100, soak: 3s}]\n");
+    canary_world->script = lose_baseline_and_reload;
+    canary_world->errors[CANARY_CANDIDATE] = 0.5;
+    CHECK_INT(rig_run(), 1);
+    CHECK_DBL(canary_world->sets[1], 10, 0); // again, at once
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 12 * (int64_t)NS);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_STR(rig_text("SELECT state FROM rollout"), "rolled_back");
     rig_end();
 }
 

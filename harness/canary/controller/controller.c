@@ -99,12 +99,15 @@ static void loop_look(struct controller *ctl)
     int rc = traffic_look(ctl->traffic, arms, &err);
     if (ctl->rollout->traffic.kind != ROLLOUT_HOOKS) // a look at hooks asks nobody
         loop_proxy(ctl, &err);
-    if (rc)
+    const struct traffic_arm *base = &arms[CANARY_BASELINE], *candidate = &arms[CANARY_CANDIDATE];
+    if (rc && !base->up && !candidate->up && !base->requests && !candidate->requests) // wrong weights alone leave the arms told
         return;
     if (ctl->up[CANARY_BASELINE] != 0 && !arms[CANARY_BASELINE].up)
-        log_warn("the baseline is down by the proxy's health check: no move up, and no pause ends at the baseline, until it is up");
+        log_warn("the baseline is down by the proxy's health check: nothing but a person moves traffic until it is up");
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         ctl->up[arm] = arms[arm].up;
+    if (rc)
+        return;
     ctl->facts.down = arms[CANARY_CANDIDATE].up ? 0 : ctl->facts.down + 1;
 }
 
@@ -242,7 +245,7 @@ static struct machine_input loop_input(struct controller *ctl)
     // of a server that is down.
     if (ctl->up[CANARY_BASELINE] == 0)
         input.cells_passed = input.waited = false;
-    input.signals = controller_signals;
+    input.signals = ctl->signals = controller_signals;
     if (input.signals && !ctl->signalled_ns)
         ctl->signalled_ns = now;
     input.lingered = ctl->signalled_ns && now - ctl->signalled_ns > LOOP_LINGER_NS;
@@ -287,11 +290,16 @@ static bool loop_once(struct controller *ctl, enum exit_code *ret_exit)
     loop_why(ctl);
     struct machine_input input = loop_input(ctl);
     struct machine_step step = machine_step(&ctl->plan, &ctl->machine, &input);
-    bool idle = step.action == ACTION_NONE;
+    bool idle = step.action == ACTION_NONE, waited = ctl->waits;
     if (!controller_apply(ctl, &step, ret_exit))
         return false;
-    if (idle)
+    if (idle || waited)
         loop_request_done(ctl);
+    if (ctl->waits && input.lingered) {
+        log_error("ended by a signal before the baseline was up: the candidate keeps its traffic, and nobody watches it");
+        *ret_exit = EXIT_CODE_OPERATIONAL;
+        return false;
+    }
     if (ctl->event[0] && (ctl->store_failed || controller_note(ctl, RULE_PROXY, ctl->event)))
         ctl->event[0] = 0;
     if (second) {

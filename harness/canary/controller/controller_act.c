@@ -25,6 +25,10 @@
 // whoever starts again. With traffic on the candidate in between.
 enum { ACT_LOCKED_BEFORE_MS = 100, ACT_LOCKED_FORWARD_MS = 2000, ACT_LOCKED_BACK_MS = 30000 };
 
+// Behind the reason of a way back.
+#define ACT_WAITS "; not carried out yet: the baseline is down by the proxy's health check and would answer nobody. It gets the traffic as soon " \
+                  "as it is up, or by `upgate canary abort`"
+
 struct rollout_row controller_row(const struct controller *ctl)
 {
     return (struct rollout_row){.state = ctl->machine.state,
@@ -219,6 +223,8 @@ static bool act_store(struct controller *ctl, const struct machine_step *step, b
 
 bool controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason)
 {
+    if (ctl->waits) // its decision and its reason are what is carried out; the log has told this
+        return true;
     struct machine_step step = {.next = ctl->machine, .action = ACTION_RECORD, .rule = rule};
     snprintf(ctl->reason, sizeof ctl->reason, "%s", reason);
     return act_store(ctl, &step, true);
@@ -382,22 +388,70 @@ static void act_restore(struct controller *ctl)
     ctl->proxy_seen_ns = clock_monotonic_ns();
 }
 
+// Whatever the candidate does wrong, it answers some; a baseline that is down answers nobody. What a person asks for is carried out at once.
+static bool act_must_wait(const struct controller *ctl, const struct machine_step *step)
+{
+    struct traffic_arm arms[CANARY_ARMS] = {0};
+    bool asked = step->rule == RULE_PERSON || step->rule == RULE_SIGNAL || ctl->request.verb == REQUEST_ABORT || ctl->signals > 1 ||
+                 ctl->options->aborts;
+    if (asked || step->next.to.state == ROLLOUT_RUNNING || !(step->next.percent > 0))
+        return false;
+    if (ctl->up[CANARY_BASELINE] >= 0)
+        return ctl->up[CANARY_BASELINE] == 0;
+    return traffic_look(ctl->traffic, arms, NULL) == 0 && !arms[CANARY_BASELINE].up; // just started
+}
+
+// Says so, loudly once, and in the reason as long as it lasts.
+static void act_wait(struct controller *ctl, bool waits, double percent)
+{
+    char *told = strstr(ctl->reason, ACT_WAITS);
+    size_t len = told ? (size_t)(told - ctl->reason) : strlen(ctl->reason);
+    if (waits && !ctl->waits)
+        log_error("the way back has to wait: the baseline is down by the proxy's health check; the candidate keeps its %.3g %% until it is up",
+                  percent);
+    if (waits && !told)
+        snprintf(ctl->reason + len, sizeof ctl->reason - len, "%s", ACT_WAITS);
+    if (!waits && told) {
+        snprintf(told, sizeof ctl->reason - len, "; carried out after it had waited for a baseline that was down");
+        log_warn("the way back that waited is carried out now");
+    }
+    ctl->waits = waits;
+}
+
+// A way back that waits is looked at again at each wake-up. A proxy that began anew meanwhile has the weights of its file.
+static bool act_waited(struct controller *ctl, const struct machine_step *step)
+{
+    ctl->machine = step->next;
+    if (ctl->proxy_anew_ns && !ctl->traffic_wrong)
+        act_restore(ctl);
+    return true;
+}
+
 static bool act_begin_move(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit)
 {
     struct machine before = ctl->machine;
-    bool forward = step->next.to.state == ROLLOUT_RUNNING;
-    if (!step->decided) // stored by the controller before us
-        return act_move(ctl, &before, step, ret_exit);
+    bool forward = step->next.to.state == ROLLOUT_RUNNING, waits = act_must_wait(ctl, step);
+    if (!step->decided) { // stored by the controller before us, or by this one, and it had to wait
+        act_wait(ctl, waits, step->next.percent);
+        return waits ? act_waited(ctl, step) : act_move(ctl, &before, step, ret_exit);
+    }
     ctl->machine.moving = true; // for the words of the reason
     act_reason(ctl, step->rule, step->next.to.state);
     ctl->machine.moving = false;
+    act_wait(ctl, waits, step->next.percent);
     act_log(ctl, step);
-    bool late = !forward && ctl->commit_ns > ACT_SLOW_COMMIT_NS, stored = false;
+    bool late = !forward && !waits && ctl->commit_ns > ACT_SLOW_COMMIT_NS, stored = false;
     ctl->decision = 0;
     if (!late)
         stored = act_store(ctl, step, false);
-    if (forward && !stored) // never a move up that nobody could find again; it is decided anew
+    if ((forward || (waits && !ctl->store_failed)) && !stored) { // never what nobody could find again; it is decided anew
+        ctl->waits = false;
         return true;
+    }
+    if (waits) {
+        ctl->request.verb = REQUEST_NONE;
+        return act_waited(ctl, step);
+    }
     bool goes_on = act_move(ctl, &before, step, ret_exit);
     if (!stored && !ctl->store_failed) { // the row that had to wait
         struct machine after = ctl->machine;

@@ -67,6 +67,8 @@ struct controller {
 
     // What is wrong, in words.
     bool store_failed, traffic_wrong;
+    bool waits; // a way back that is decided and stored: the baseline is down
+    int signals;
     int64_t store_busy_ns; // since when it has been locked; 0: it is not
     int64_t proxy_seen_ns, proxy_silent_ns, proxy_anew_ns; // the last good look; since when it is silent, another one; 0: it is not
     char event[CONTROLLER_TEXT]; // of the proxy, not yet stored; "": none
