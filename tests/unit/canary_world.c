@@ -122,6 +122,12 @@ const char *traffic_began_anew(const struct traffic *traffic)
     return canary_world->anew ? "the proxy was started again" : NULL;
 }
 
+int64_t traffic_age_ns(const struct traffic *traffic)
+{
+    (void)traffic;
+    return canary_world->now_ns - canary_world->proxy_ns;
+}
+
 int traffic_look(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err)
 {
     (void)traffic;

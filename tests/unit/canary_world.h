@@ -16,6 +16,7 @@ struct canary_world {
     bool get_fails, no_baseline2;
     bool open_fails;                // but to bring everything to the baseline
     bool anew;                      // the proxy is another process, and has forgotten what was set
+    int64_t proxy_ns;               // since when it runs, CLOCK_MONOTONIC
     bool up[2];
     uint64_t in_flight;             // on the candidate, while it has no traffic
     double sets[CANARY_WORLD_SETS];  // what was set, in order

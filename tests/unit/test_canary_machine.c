@@ -199,6 +199,7 @@ static void walk_step(struct walk *walk)
         walk->silent = !walk->silent && chance(3);
     if (!walk->alive) {
         walk->restarts++;
+        bool forgot = walk->anew;
         walk->anew = false; // this one has never seen another
         walk->exposed = 0;
         walk->alive = true;
@@ -206,7 +207,7 @@ static void walk_step(struct walk *walk)
         if (walk->stored.state == ROLLOUT_PROMOTED && walk->passed < WALK_STAGES - 1)
             walk_fail(walk, "promoted without evidence");
         walk->free_window = walk->stored.free_window;
-        walk_apply(walk, machine_start(&plan, &walk->stored, chance(50) ? NAN : walk->percent, walk->shut ? WINDOW_CLOSED : WINDOW_OPEN));
+        walk_apply(walk, machine_start(&plan, &walk->stored, chance(50) ? NAN : walk->percent, forgot, walk->shut ? WINDOW_CLOSED : WINDOW_OPEN));
         return;
     }
     struct machine_input input = walk_input(walk);
@@ -243,7 +244,7 @@ TEST(a_million_steps_with_faults)
         // What has ended stays so however often a controller is started; only a person begins anew.
         for (int again = 0; again < 3 && walk.ended; again++) {
             enum rollout_state ended = walk.stored.state;
-            struct machine_step step = machine_start(&plan, &walk.stored, walk.percent, WINDOW_OPEN);
+            struct machine_step step = machine_start(&plan, &walk.stored, walk.percent, false, WINDOW_OPEN);
             if (step.next.state != ended || (step.action == ACTION_MOVE && (step.next.to.state != ended || step.next.to.percent != 0)))
                 walk_fail(&walk, "an ended rollout was begun again");
         }
@@ -361,19 +362,43 @@ TEST(a_restart_carries_out_what_leads_back_only)
     struct machine machine = at(ROLLOUT_RUNNING, RULE_SOAK, 1, 1);
     machine.moving = true;
     machine.to = (struct machine_target){ROLLOUT_RUNNING, 2, 25, false};
-    struct machine_step step = machine_start(&plan, &machine, 25, WINDOW_OPEN); // set, and nobody knew
+    struct machine_step step = machine_start(&plan, &machine, 25, false, WINDOW_OPEN); // set, and nobody knew
     CHECK_INT(step.action, ACTION_MOVE);
     CHECK_INT(step.next.to.stage, 1);
     CHECK_DBL(step.next.to.percent, 1, 0);
     machine.to = (struct machine_target){ROLLOUT_ROLLED_BACK, 1, 0, false};
-    step = machine_start(&plan, &machine, NAN, WINDOW_CLOSED);
+    step = machine_start(&plan, &machine, NAN, false, WINDOW_CLOSED);
     CHECK_INT(step.action, ACTION_MOVE);
     CHECK_INT(step.next.to.state, ROLLOUT_ROLLED_BACK);
     machine = machine_fresh(); // a proxy whose weights are even when nothing has begun
-    step = machine_start(&plan, &machine, 50, WINDOW_OPEN);
+    step = machine_start(&plan, &machine, 50, false, WINDOW_OPEN);
     CHECK_INT(step.action, ACTION_MOVE);
     CHECK_DBL(step.next.to.percent, 0, 0);
     CHECK_INT(step.next.to.state, ROLLOUT_WAITING);
+}
+
+TEST(a_share_that_somebody_lowered_stays)
+{
+    struct machine machine = at(ROLLOUT_RUNNING, RULE_SOAK, 2, 25);
+    struct machine_step step = machine_start(&plan, &machine, 10, true, WINDOW_OPEN); // the proxy's file says so
+    CHECK_INT(step.action, ACTION_MOVE);
+    CHECK_DBL(step.next.to.percent, 25, 0);
+    for (int paused = 0; paused < 2; paused++) {
+        machine.state = paused ? ROLLOUT_PAUSED : ROLLOUT_RUNNING;
+        step = machine_start(&plan, &machine, 10, false, WINDOW_OPEN);
+        CHECK_INT(step.action, ACTION_RECORD);
+        CHECK_INT(step.rule, RULE_TRAFFIC);
+        CHECK_INT(step.next.state, ROLLOUT_PAUSED);
+        CHECK_DBL(step.next.percent, 10, 0);
+    }
+    machine = step.next;
+    CHECK_INT(machine_start(&plan, &machine, 10, false, WINDOW_OPEN).action, ACTION_NONE); // however often it is started
+    CHECK_INT(machine_step(&plan, &machine, &calm).action, ACTION_NONE);
+    struct machine_input input = calm;
+    input.request = REQUEST_RESUME;
+    step = machine_step(&plan, &machine, &input);
+    CHECK_INT(step.action, ACTION_MOVE);
+    CHECK_DBL(step.next.to.percent, 25, 0);
 }
 
 // It was given up, and the store did not take what came after the move up.
@@ -385,17 +410,17 @@ TEST(what_ended_on_a_move_up_does_not_resume_it)
         static const enum rollout_state to[] = {ROLLOUT_RUNNING, ROLLOUT_WAITING, ROLLOUT_PAUSED};
         machine.to = (struct machine_target){to[i], 2, i ? 0 : 25, false};
         for (int unknown = 0; unknown < 2; unknown++) {
-            struct machine_step step = machine_start(&plan, &machine, unknown ? NAN : 25, WINDOW_OPEN);
+            struct machine_step step = machine_start(&plan, &machine, unknown ? NAN : 25, false, WINDOW_OPEN);
             CHECK_INT(step.action, ACTION_MOVE); // the candidate has traffic, and is to have none
             CHECK_INT(step.next.to.state, ROLLOUT_FAILED);
             CHECK_DBL(step.next.to.percent, 0, 0);
         }
-        struct machine_step step = machine_start(&plan, &machine, 0, WINDOW_OPEN);
+        struct machine_step step = machine_start(&plan, &machine, 0, false, WINDOW_OPEN);
         CHECK_INT(step.action, ACTION_END);
         CHECK_INT(step.exit_code, EXIT_CODE_OPERATIONAL);
     }
     machine.to = (struct machine_target){ROLLOUT_ROLLED_BACK, 1, 0, false}; // which way back it was is known
-    CHECK_INT(machine_start(&plan, &machine, 25, WINDOW_OPEN).next.to.state, ROLLOUT_ROLLED_BACK);
+    CHECK_INT(machine_start(&plan, &machine, 25, false, WINDOW_OPEN).next.to.state, ROLLOUT_ROLLED_BACK);
 }
 
 TEST(a_proxy_that_forgets_is_told_again_and_danger_comes_first)

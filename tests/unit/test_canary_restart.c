@@ -393,6 +393,50 @@ TEST(time_without_a_controller_is_no_soak)
     rig_end();
 }
 
+static void resume_after_a_while(struct canary_world *world)
+{
+    if (!script_ns)
+        script_ns = world->now_ns;
+    if (script_ns > 0 && world->now_ns > script_ns + 20 * (int64_t)NS) {
+        rig_ask(REQUEST_RESUME);
+        script_ns = -1;
+    }
+}
+
+TEST(a_share_that_somebody_lowered_meanwhile_stays)
+{
+    rig_begin("stages: [{percent: 10, soak: 60s, warm_up: 1s}, {percent: 100, soak: 3s}]\n");
+    canary_world->kill_at_poll = 100;
+    CHECK_INT(rig_run(), KILLED);
+    canary_world->percent = 2;
+    canary_world->kill_at_poll = canary_world->polls + 50;
+    CHECK_INT(rig_run(), KILLED);
+    CHECK_INT(canary_world->set_count, 1);
+    CHECK_STR(rig_text("SELECT state FROM rollout"), "paused");
+    CHECK_STR(rig_text(LAST_RULE), "traffic");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "somebody has lowered the candidate's share to 2 % from 10 %");
+    canary_world->kill_at_poll = 0;
+    canary_world->script = resume_after_a_while;
+    int64_t began = canary_world->now_ns;
+    CHECK_INT(rig_run(), 0);
+    CHECK_DBL(canary_world->sets[1], 10, 0);
+    CHECK(canary_world->set_ns[1] - began > 20 * (int64_t)NS);
+    rig_end();
+    rig_begin("stages: [{percent: 10, soak: 60s, warm_up: 1s}, {percent: 100, soak: 3s}]\n"); // the proxy began anew meanwhile
+    canary_world->kill_at_poll = 100;
+    CHECK_INT(rig_run(), KILLED);
+    canary_world->kill_at_poll = 0;
+    canary_world->now_ns += 2 * (int64_t)NS;
+    canary_world->proxy_ns = canary_world->now_ns;
+    canary_world->percent = 0;
+    canary_world->now_ns += 2 * (int64_t)NS;
+    began = canary_world->now_ns;
+    CHECK_INT(rig_run(), 0);
+    CHECK_DBL(canary_world->sets[1], 10, 0);
+    CHECK(canary_world->set_ns[1] - began < NS);
+    rig_end();
+}
+
 TEST(killed_on_the_way_back)
 {
     for (int moment = 3; moment <= 4; moment++) {

@@ -54,6 +54,7 @@ static void storm_proxy(struct canary_world *world)
         world->percent = (double)(storm_next() % 101);
         world->aa_percent = 0;
         world->anew = true;
+        world->proxy_ns = world->now_ns;
         storm->reloads++;
     }
     if (chance(3000)) {
@@ -121,11 +122,12 @@ static bool is_ended(void)
     return rig_int("SELECT state IN ('promoted', 'rolled_back', 'aborted', 'failed') FROM rollout") == 1;
 }
 
-// A stage's share, or less of it: what a controller finds that is started in a person's pause is left as it is, and set again.
+// A stage's share, or less of it: what a controller finds that is started in a person's pause, or that somebody lowered, is left as it is,
+// and set again.
 static bool was_given(double percent)
 {
     char sql[256];
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM rollout_decision WHERE state_from = 'paused' AND state_to = 'paused' AND "
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM rollout_decision WHERE state_to = 'paused' AND "
              "abs(percent_to - %g) < 0.001 AND percent_to < CASE stage_to WHEN 0 THEN 10 WHEN 1 THEN 50 ELSE 100 END", percent);
     return percent == 0 || percent == 10 || percent == 50 || percent == 100 || rig_int(sql) > 0;
 }

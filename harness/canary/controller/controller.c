@@ -319,10 +319,11 @@ static bool loop_once(struct controller *ctl, enum exit_code *ret_exit)
 static int controller_loop(struct controller *ctl, enum exit_code *ret_exit, struct error *err)
 {
     double percent = NAN;
-    int rc = controller_begin(ctl, &percent, err);
+    bool forgot = false;
+    int rc = controller_begin(ctl, &percent, &forgot, err);
     if (rc)
         return rc;
-    struct machine_step step = machine_start(&ctl->plan, &ctl->machine, percent,
+    struct machine_step step = machine_start(&ctl->plan, &ctl->machine, percent, forgot,
                                              window_at(ctl->rollout, clock_wall_ns() / CONTROLLER_SECOND_NS));
     loop_requests(ctl);
     if (ctl->request.verb == REQUEST_ABORT && !rollout_state_ended(ctl->machine.state)) {
@@ -333,6 +334,8 @@ static int controller_loop(struct controller *ctl, enum exit_code *ret_exit, str
     }
     controller_judge(ctl);
     bool goes_on = controller_apply(ctl, &step, ret_exit);
+    if (!ctl->traffic_wrong)
+        ctl->traffic_text[0] = 0; // of what was found; told
     if (goes_on && ctl->machine.stage >= 0 && ctl->rollout->stages[ctl->machine.stage].mirror > 0 && !ctl->shadowing &&
         ctl->machine.state == ROLLOUT_RUNNING)
         controller_begin_stage(ctl, ctl->machine.stage); // what it was asking has ended with the process

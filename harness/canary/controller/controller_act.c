@@ -152,7 +152,7 @@ static void act_reason(struct controller *ctl, enum rollout_rule rule, enum roll
         snprintf(text, size, "%s", ctl->answer.text);
     }
     // The pause ends what nobody came to look at: the rule stays.
-    bool nobody = to == ROLLOUT_PAUSED && ctl->machine.state == ROLLOUT_PAUSED && rule != RULE_SIGNAL && rule != RULE_PERSON;
+    bool nobody = ctl->machine.moving && to == ROLLOUT_PAUSED && ctl->machine.state == ROLLOUT_PAUSED && rule != RULE_SIGNAL && rule != RULE_PERSON;
     if (nobody && rule != RULE_WINDOW && rule != RULE_FREEZE && rule != RULE_RESTART) {
         int64_t waited = clock_monotonic_ns() - ctl->paused_ns;
         snprintf(text + strlen(text), size - strlen(text), "; nobody answered for %s: the traffic to the baseline",

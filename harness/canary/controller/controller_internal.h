@@ -63,6 +63,7 @@ struct controller {
     int64_t patience_ns, paused_ns;               // since when
     int64_t signalled_ns, drain_end_ns;
     int64_t since_ns, stage_since_ns;             // CLOCK_REALTIME: of the state, of the stage
+    int64_t before_ns;                            // CLOCK_REALTIME: the last sign of life of the controller before; 0: there was none
     int64_t commit_ns;                            // how long the last commit took
 
     // What is wrong, in words.
@@ -87,7 +88,8 @@ struct controller {
 
 // controller_open.c
 int controller_open(struct controller *ctl, struct error *err);                        // store, traffic, sources; the machine as stored
-int controller_begin(struct controller *ctl, double *ret_percent, struct error *err); // of the candidate now; NaN: it cannot be read
+// *ret_percent: of the candidate now; NaN: it cannot be read. *ret_forgot: see machine_start().
+int controller_begin(struct controller *ctl, double *ret_percent, bool *ret_forgot, struct error *err);
 void controller_close(struct controller *ctl);                                         // also half open
 
 // controller_evidence.c

@@ -25,7 +25,14 @@ static int begin_way_back(struct controller *ctl, double percent, struct error *
                                       "baseline is down by the proxy's health check; start it first. Nothing was moved", percent);
 }
 
-int controller_begin(struct controller *ctl, double *ret_percent, struct error *err)
+// What is lower was forgotten by a proxy that has begun since the last controller lived, or taken away by somebody.
+static bool begin_forgot(const struct controller *ctl)
+{
+    int64_t age_ns = traffic_age_ns(ctl->traffic);
+    return age_ns >= 0 && ctl->before_ns > 0 && age_ns <= clock_wall_ns() - ctl->before_ns;
+}
+
+int controller_begin(struct controller *ctl, double *ret_percent, bool *ret_forgot, struct error *err)
 {
     double percent = NAN;
     struct error why = {0};
@@ -46,6 +53,11 @@ int controller_begin(struct controller *ctl, double *ret_percent, struct error *
         snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "the candidate had %.3g %% of the traffic instead of %.3g %%", percent,
                  ctl->machine.percent);
     *ret_percent = percent;
+    *ret_forgot = begin_forgot(ctl);
+    bool goes_on = !ctl->machine.moving && !rollout_state_ended(ctl->machine.state);
+    if (goes_on && !*ret_forgot && percent < ctl->machine.percent - MACHINE_TOLERANCE)
+        snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "while no controller ran, somebody has lowered the candidate's share to %.3g %% "
+                 "from %.3g %%: it stays; `upgate canary resume` sets the stage's again", percent, ctl->machine.percent);
     rc = store_begin(ctl->store, err);
     if (rc == 0)
         rc = rollout_store_alive(ctl->store, true, err);
@@ -183,6 +195,7 @@ static int controller_restore(struct controller *ctl, struct error *err)
                                     .rule = RULE_RESTART};
     ctl->since_ns = row.since_ns;
     ctl->stage_since_ns = row.stage_since_ns;
+    ctl->before_ns = row.heartbeat_ns;
     snprintf(ctl->reason, sizeof ctl->reason, "%s", row.reason);
     rollout_row_clear(&row);
     int found = rc ? rc : rollout_store_last_decision(ctl->store, &last, err);

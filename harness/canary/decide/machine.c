@@ -306,7 +306,7 @@ static struct machine_step machine_start_moving(const struct machine_plan *plan,
     return machine_enter(plan, &again, machine->stage, ROLLOUT_PAUSED, window, RULE_RESTART);
 }
 
-struct machine_step machine_start(const struct machine_plan *plan, const struct machine *machine, double percent,
+struct machine_step machine_start(const struct machine_plan *plan, const struct machine *machine, double percent, bool forgot,
                                   enum window_answer window)
 {
     struct machine seen = *machine;
@@ -328,7 +328,7 @@ struct machine_step machine_start(const struct machine_plan *plan, const struct 
     if (rollout_state_ended(machine->state))
         return percent > MACHINE_TOLERANCE ? machine_down(&seen, machine->state, RULE_RESTART)
                                            : machine_end(&seen, machine_exit(machine->state));
-    bool held = machine->state == ROLLOUT_PAUSED && machine->rule == RULE_PERSON;
+    bool held = machine->state == ROLLOUT_PAUSED && (machine->rule == RULE_PERSON || machine->rule == RULE_TRAFFIC);
     if (machine->stage < 0 && percent > MACHINE_TOLERANCE) // the candidate's traffic begins with the first stage
         return machine_move(&seen, (struct machine_target){.state = ROLLOUT_WAITING, .stage = -1}, RULE_RESTART);
     if (machine->stage < 0)
@@ -337,6 +337,8 @@ struct machine_step machine_start(const struct machine_plan *plan, const struct 
         return machine_down(&seen, ROLLOUT_FAILED, RULE_TRAFFIC);
     if (held)
         return machine_none(&seen);
+    if (lower && !forgot) // whoever took traffic from the candidate had a reason: a person gives it back
+        return machine_record(&seen, ROLLOUT_PAUSED, RULE_TRAFFIC);
     if (lower || machine->state == ROLLOUT_PAUSED || plan->stages[machine->stage].aa)
         return machine_enter(plan, &seen, machine->stage, ROLLOUT_PAUSED, window, RULE_RESTART);
     return machine_record(&seen, ROLLOUT_RUNNING, RULE_RESTART);

@@ -105,7 +105,8 @@ struct machine_step {
 struct machine machine_fresh(void);
 struct machine_step machine_step(const struct machine_plan *plan, const struct machine *machine, const struct machine_input *input);
 // The controller starts, with what the store says (a new machine: for the first time). percent: as read back now; NaN: not known.
-struct machine_step machine_start(const struct machine_plan *plan, const struct machine *machine, double percent,
+// forgot: the proxy has begun since the controller before lived, so it has the weights of its file. If not, somebody has set them.
+struct machine_step machine_start(const struct machine_plan *plan, const struct machine *machine, double percent, bool forgot,
                                   enum window_answer window);
 
 #endif

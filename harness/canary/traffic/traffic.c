@@ -58,6 +58,11 @@ const char *traffic_began_anew(const struct traffic *traffic)
     return traffic->ops->began_anew ? traffic->ops->began_anew(traffic) : NULL;
 }
 
+int64_t traffic_age_ns(const struct traffic *traffic)
+{
+    return traffic->ops->age_ns ? traffic->ops->age_ns(traffic) : -1;
+}
+
 int traffic_look(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err)
 {
     return traffic->ops->look(traffic, ret_arms, err);

@@ -28,6 +28,9 @@ int traffic_get(struct traffic *traffic, double *ret_percent, struct error *err)
 // same. Seen by any of these calls; until a traffic_set() or traffic_set_aa() works.
 const char *traffic_began_anew(const struct traffic *traffic);
 
+// How long the process that answered last runs, in whole seconds, up to one too few. -1: not told, and with hooks.
+int64_t traffic_age_ns(const struct traffic *traffic);
+
 struct traffic_arm {
     bool up;             // by the proxy's health check; hooks: always
     uint64_t in_flight;  // now; hooks: 0

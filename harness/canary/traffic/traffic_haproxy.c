@@ -332,6 +332,12 @@ static const char *traffic_haproxy_began_anew(const struct traffic *traffic)
     return own->anew[0] ? own->anew : NULL;
 }
 
+static int64_t traffic_haproxy_age_ns(const struct traffic *traffic)
+{
+    const struct traffic_haproxy *own = traffic->own;
+    return own->pid && own->uptime_s < INT64_MAX / 1000000000 ? (int64_t)own->uptime_s * 1000000000 : -1;
+}
+
 // The nearest of 256; what is neither nothing nor all stays so.
 static uint64_t haproxy_weight_of(double percent)
 {
@@ -450,6 +456,7 @@ const struct traffic_ops traffic_haproxy_ops = {
     .set_aa = traffic_haproxy_set_aa,
     .get = traffic_haproxy_get,
     .began_anew = traffic_haproxy_began_anew,
+    .age_ns = traffic_haproxy_age_ns,
     .look = traffic_haproxy_look,
     .drain = traffic_haproxy_drain,
 };

@@ -19,6 +19,7 @@ struct traffic_ops { // as the functions of traffic.h
     int (*set_aa)(struct traffic *traffic, double percent, double *ret_percent, struct error *err);
     int (*get)(struct traffic *traffic, double *ret_percent, struct error *err);
     const char *(*began_anew)(const struct traffic *traffic); // NULL: never
+    int64_t (*age_ns)(const struct traffic *traffic);         // NULL: not told
     int (*look)(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err);
     int (*drain)(struct traffic *traffic, enum canary_arm arm, int64_t deadline_ns, uint64_t *ret_left, struct error *err);
 };
