@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/strings.h"
 #include "harness/canary/http/http.h"
@@ -87,6 +88,34 @@ TEST(more_series_than_there_is_room_for)
     CHECK(!look.full);
     counter_free(&counter);
     strbuf_free(&all);
+}
+
+// Prometheus promises no order.
+TEST(many_series_in_another_order_each_time)
+{
+    struct counter counter = {0};
+    struct counter_look look;
+    struct strbuf up = {0}, down = {0};
+    for (int i = 0; i < PROMETHEUS_SAMPLES_MAX; i++) {
+        strbuf_add(&up, "%s{\"metric\":{\"pod\":\"%d\"},\"value\":[1,\"5\"]}", i ? "," : "", i);
+        strbuf_add(&down, "%s{\"metric\":{\"pod\":\"%d\"},\"value\":[1,\"7\"]}", i ? "," : "", PROMETHEUS_SAMPLES_MAX - 1 - i);
+    }
+    struct prometheus_answer answers[] = {answered(up.text), answered(down.text)};
+    counter_look(&counter, &answers[0], false, &look);
+    clock_t began = clock();
+    counter_look(&counter, &answers[1], false, &look);
+    CHECK_INT(look.grown, 2 * PROMETHEUS_SAMPLES_MAX);
+    for (int i = 0; i < 100; i++) {
+        counter_look(&counter, &answers[1], false, &look);
+        CHECK_INT(look.grown, 0);
+    }
+    CHECK_INT(counter.count, PROMETHEUS_SAMPLES_MAX);
+    CHECK(clock() - began < CLOCKS_PER_SEC); // 840 million comparisons, where each is looked for one by one
+    for (int i = 0; i < 2; i++)
+        prometheus_answer_free(&answers[i]);
+    counter_free(&counter);
+    strbuf_free(&up);
+    strbuf_free(&down);
 }
 
 TEST(what_is_no_count)

@@ -6,16 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/hash.h"
+#include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
 #define COUNTER_EXACT_MAX 9007199254740992.0 // 2^53: beyond, a counter cannot count by one
 
+static uint64_t counter_key(const char *labels)
+{
+    return hash_bytes(0, labels, strlen(labels));
+}
+
 static struct counter_series *counter_find(struct counter *counter, const char *labels, int hint)
 {
     if (hint < counter->count && strcmp(counter->series[hint].labels, labels) == 0)
         return &counter->series[hint]; // answers mostly come in one order
-    for (int i = 0; i < counter->count; i++)
+    size_t at = 0;
+    uint64_t key = counter_key(labels);
+    for (uint32_t i = map_first(&counter->by_labels, key, &at); i != MAP_NONE; i = map_next(&counter->by_labels, key, &at))
         if (strcmp(counter->series[i].labels, labels) == 0)
             return &counter->series[i];
     return NULL;
@@ -52,6 +61,7 @@ void counter_look(struct counter *counter, const struct prometheus_answer *answe
                 continue;
             }
             ret->began |= counter->looked;
+            map_add(&counter->by_labels, counter_key(sample->labels), (uint32_t)counter->count);
             vector_push(counter->series, counter->count,
                         (struct counter_series){.labels = xstrdup(sample->labels), .le = sample->le,
                                                 .counted = zero ? 0 : sample->value});
@@ -67,6 +77,7 @@ void counter_free(struct counter *counter)
     for (int i = 0; i < counter->count; i++)
         free(counter->series[i].labels);
     free(counter->series);
+    map_free(&counter->by_labels);
     *counter = (struct counter){0};
 }
 

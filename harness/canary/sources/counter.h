@@ -5,6 +5,7 @@
 #ifndef UPGATE_HARNESS_CANARY_SOURCES_COUNTER_H
 #define UPGATE_HARNESS_CANARY_SOURCES_COUNTER_H
 
+#include "common/containers/map.h"
 #include "harness/canary/sources/prometheus_answer.h"
 #include "reports/analyse/canary/second.h"
 
@@ -16,6 +17,7 @@ struct counter { // of one query; `= {0}` is one that was never looked at
         uint64_t grown; // by the last look
     } *series;
     int count;
+    struct map by_labels; // hash of the labels -> series
     bool looked;
 };
 
