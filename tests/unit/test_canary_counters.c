@@ -72,6 +72,59 @@ TEST(counters_that_begin_anew)
     counter_free(&errors);
 }
 
+static struct counter_look looked_at(struct counter *counter, double at_s, double value)
+{
+    char *result = xasprintf("{\"metric\":{\"pod\":\"a\"},\"value\":[%.3f,\"%.0f\"]}", at_s, value);
+    struct counter_look ret = looked(counter, false, result);
+    free(result);
+    return ret;
+}
+
+// One of the two has scraped later: what both have counted is counted once.
+TEST(two_that_answer_at_one_address)
+{
+    struct counter counter = {0};
+    uint64_t grown = 0, behind = 0;
+    for (int i = 0; i < 200; i++) { // ten events a second; each other answer is 3 s old
+        struct counter_look look = looked_at(&counter, 100 + 5 * i, 5000 + 10 * (5 * i - (i % 2 ? 8 : 0)));
+        grown += look.grown;
+        behind += look.behind;
+    }
+    CHECK_INT(grown, 10 * 5 * 198);
+    CHECK(behind > 50);
+    counter_free(&counter);
+    struct counter idle = {0}; // nothing is known of how fast it counts
+    looked_at(&idle, 100, 5000);
+    struct counter_look look = looked_at(&idle, 105, 4998);
+    CHECK_INT(look.grown, 0);
+    CHECK_INT(look.behind, 1);
+    CHECK_INT(looked_at(&idle, 110, 5003).grown, 3);
+    counter_free(&idle);
+}
+
+// What began anew is never taken for one that is behind: its events are evidence.
+TEST(what_began_anew_is_counted)
+{
+    static const double lives[][3] = { // before, after, seconds between
+        {5000, 40, 5}, {5000, 90, 5}, {5000, 600, 60}, {60, 55, 5}, {90, 80, 5}, {5000, 3000, 5}, {700, 650, 60},
+    };
+    for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
+        struct counter counter = {0};
+        looked_at(&counter, 100, lives[i][0] - 50);
+        looked_at(&counter, 105, lives[i][0]); // ten a second
+        struct counter_look look = looked_at(&counter, 105 + lives[i][2], lives[i][1]);
+        CHECK_INT(look.grown, (int64_t)lives[i][1]);
+        CHECK_INT(look.behind, 0);
+        counter_free(&counter);
+    }
+    struct counter counter = {0}; // and where one is, it is so for no longer than a beginning would have needed
+    looked_at(&counter, 100, 950);
+    looked_at(&counter, 105, 1000);
+    CHECK_INT(looked_at(&counter, 110, 990).behind, 1);
+    CHECK_INT(looked_at(&counter, 160, 990).grown, 990);
+    counter_free(&counter);
+}
+
 // Servers come and go, each with series of its own.
 TEST(more_series_than_there_is_room_for)
 {

@@ -11,6 +11,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
+#define COUNTER_SPARE 2 // times what was seen
 #define COUNTER_EXACT_MAX 9007199254740992.0 // 2^53: beyond, a counter cannot count by one
 
 static uint64_t counter_key(const char *labels)
@@ -30,20 +31,40 @@ static struct counter_series *counter_find(struct counter *counter, const char *
     return NULL;
 }
 
-static void counter_grow(struct counter_series *series, const struct prometheus_sample *sample, struct counter_look *ret)
+// Of two replicas one has scraped later. rate() takes each fall for a beginning, and all that was ever counted for new: so a fall to more
+// than twice what the series has ever grown by in that time, and by no more than two looks, or a hundredth, is none. What may be
+// either began anew: events that come twice are the smaller evil, and are no more than twice what that time has ever brought.
+static bool counter_is_behind(const struct counter_series *series, double value, double at_s)
 {
-    if (sample->value < series->counted) {
-        if (sample->bare) {
-            series->counted = sample->value;
-            ret->fallen++;
-            return;
-        }
-        series->counted = 0; // its process began anew
+    double passed_s = at_s - series->at_s; // false for NaN: without a time nothing is known
+    return passed_s > 0 && value > COUNTER_SPARE * series->fastest * passed_s &&
+           series->counted - value <= fmax(COUNTER_SPARE * series->most, series->counted / 100);
+}
+
+static void counter_grow(struct counter_series *series, const struct prometheus_sample *sample, double at_s, struct counter_look *ret)
+{
+    double passed_s = at_s - series->at_s;
+    bool fell = sample->value < series->counted;
+    if (fell && sample->bare) {
+        series->counted = sample->value;
+        ret->fallen++;
+        return;
     }
+    if (fell && counter_is_behind(series, sample->value, at_s)) {
+        ret->behind++;
+        return;
+    }
+    if (fell)
+        series->counted = 0; // its process began anew
     double grown = floor(sample->value - series->counted);
     series->grown = grown < COUNTER_EXACT_MAX ? (uint64_t)grown : 0;
     series->counted += grown;
+    series->at_s = at_s;
     ret->grown += series->grown;
+    if (fell || !(passed_s > 0))
+        return;
+    series->most = fmax(series->most, (double)series->grown);
+    series->fastest = fmax(series->fastest, (double)series->grown / passed_s);
 }
 
 void counter_look(struct counter *counter, const struct prometheus_answer *answer, bool from_zero, struct counter_look *ret)
@@ -64,10 +85,10 @@ void counter_look(struct counter *counter, const struct prometheus_answer *answe
             map_add(&counter->by_labels, counter_key(sample->labels), (uint32_t)counter->count);
             vector_push(counter->series, counter->count,
                         (struct counter_series){.labels = xstrdup(sample->labels), .le = sample->le,
-                                                .counted = zero ? 0 : sample->value});
+                                                .counted = zero ? 0 : sample->value, .at_s = answer->at_s});
             series = &counter->series[counter->count - 1];
         }
-        counter_grow(series, sample, ret);
+        counter_grow(series, sample, answer->at_s, ret);
     }
     counter->looked = true;
 }

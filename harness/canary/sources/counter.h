@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What counters grew by between two looks, series by series. A series that begins anew counts from zero; a sum of series that
-// falls counts nothing (how much of it began anew cannot be known), and is told. The first look at a series is
-// where it is counted from.
+// falls counts nothing (how much of it began anew cannot be known), and is told. One that falls a little, to more than a
+// new life can have counted since, is behind (two Prometheus answer at one address) and counts nothing until it is beyond. The first
+// look at a series is where it is counted from.
 #ifndef UPGATE_HARNESS_CANARY_SOURCES_COUNTER_H
 #define UPGATE_HARNESS_CANARY_SOURCES_COUNTER_H
 
@@ -14,6 +15,8 @@ struct counter { // of one query; `= {0}` is one that was never looked at
         char *labels;
         double counted; // what was counted up to now, of its present life; a fraction below 1 is left over
         double le;
+        double at_s;    // of the last look that it was not behind at, by Prometheus's clock
+        double fastest, most; // without what began anew: a second, between two looks
         uint64_t grown; // by the last look
     } *series;
     int count;
@@ -24,6 +27,7 @@ struct counter { // of one query; `= {0}` is one that was never looked at
 struct counter_look {
     uint64_t grown;   // all series together
     uint64_t fallen;  // sums that fell
+    uint64_t behind;  // series that fell, and did not begin anew
     bool began;       // a series is there that was not before
     bool full;        // one that was not before has no room: PROMETHEUS_SAMPLES_MAX of them have been there, and it is in no number here
 };

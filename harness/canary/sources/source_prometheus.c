@@ -313,6 +313,9 @@ static void prometheus_count(struct source *source, int number, const struct pro
             prometheus_note(own, "the query '%s' of %s has given more than %d series so far, and the newest cannot be counted; ask for one a "
                                  "server, `sum by (instance) (…)`", prometheus_query_names[query], prometheus_arm_names[number],
                             PROMETHEUS_SAMPLES_MAX);
+        if (looks[query].behind)
+            prometheus_note(own, "a series of the query '%s' of %s is behind what it has been: do two Prometheus answer at this address? ask one",
+                            prometheus_query_names[query], prometheus_arm_names[number]);
         if (looks[query].fallen)
             prometheus_note(own, "the sum '%s' of %s has fallen, so how much it grew is not known; ask for the series, not for "
                                  "their sum", prometheus_query_names[query], prometheus_arm_names[number]);
