@@ -166,6 +166,9 @@ def refused(folder, requests):
     for url in ("ftp://x/", "file:///etc/passwd", "127.0.0.1:80", "http://x/?a=b"):
         done, _ = drive(url, b.url, requests)
         check("URL %s" % url, done.returncode == 2 and "base URL" in done.stderr, done.stderr)
+    for url in ("htp://ann:secret@x/", "http://ann:secret@x/?key=secret", "ann:secret@x"):
+        done, _ = drive(url, b.url, requests)
+        check("no password is told", done.returncode == 2 and "base URL" in done.stderr and "secret" not in done.stderr, done.stderr)
     bad = os.path.join(folder, "bad.jsonl")
     with open(bad, "w", encoding="utf-8") as file:
         file.write('{"method": "POST", "path": "/ok"}\n{"method": "POST", "path": "no"}\n')

@@ -50,7 +50,7 @@ LAW = {
                                         "reports/analyse", "reports/analyse/canary", "reports/analyse/diff"},
     "reports/render": COMMON | {"reports/render/text", "reports/render/verdict", "reports/render/diff", "reports/render/html", "reports/render/perfetto",
                                 "tracer/store", "reports/analyse", "reports/analyse/diff"},
-    "harness/canary/shadow": COMMON | {"harness/canary", "reports/analyse", "reports/analyse/canary", "tracer/store"},
+    "harness/canary/shadow": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse", "reports/analyse/canary", "tracer/store"},
     "harness/contain": COMMON | {"tracer/store"},
     "harness/run": COMMON | {"harness/contain", "tracer/store", "harness/steps", "harness/plan", "harness/image", "harness/gate",
                              "harness/fingerprint", "reports/render/verdict", "tracer/record", "tracer/calls"},

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "common/strings.h"
 #include "harness/canary/http/http.h"
 #include "harness/canary/sources/counter.h"
+#include "harness/canary/sources/sources.h"
 #include "harness/canary/sources/timeline.h"
 #include "tests/unit/runner.h"
 
@@ -301,6 +303,23 @@ TEST(what_was_counted_beside_the_requests_is_not_lost)
     }
 }
 
+TEST(a_malformed_address_is_refused_without_its_password)
+{
+    static const char *const urls[] = {"htp://ann:secret@h:9090", "ann:secret@h:9090", "http:/ann:secret@h", "http:/ann:sec/secret@h"};
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        char *url = xstrdup(urls[i]), requests[] = "a", errors[] = "b";
+        struct rollout_source source = {.kind = ROLLOUT_PROMETHEUS, .url = url,
+                                        .queries = {{.requests = requests, .errors = errors}, {.requests = requests, .errors = errors}}};
+        struct rollout rollout = {.sources = &source, .source_count = 1};
+        struct sources *sources = NULL;
+        struct error err = {0};
+        CHECK_INT(sources_open(&rollout, &sources, &err), -EINVAL);
+        CHECK_CONTAINS(err.text, "needs a url such as http://127.0.0.1:9090");
+        CHECK(!strstr(err.text, "secret"));
+        free(url);
+    }
+}
+
 TEST(addresses_that_may_be_told)
 {
     static const char *const cases[][2] = {
@@ -310,6 +329,9 @@ TEST(addresses_that_may_be_told)
         {"http://h/@x", "http://h/@x"},
         {"http://h?secret@x", "http://h"},
         {"ann:secret@h", "h"},
+        {"http://ann:sec/ret?x@h:1/a?b", "http://h:1/a"},
+        {"http://[::1]/@x", "http://[::1]/@x"},
+        {"http://h:1/@x", "http://h:1/@x"},
         {"", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -34,7 +34,12 @@ int http_token_read(const char *path, char **ret_token, struct error *err)
 char *http_url_plain(const char *url)
 {
     const char *scheme = strstr(url, "://"), *host = scheme ? scheme + 3 : url;
-    const char *at = memrchr(host, '@', strcspn(host, "/?#"));
+    size_t len = strcspn(host, "/?#");
+    const char *at = memrchr(host, '@', len), *colon = memrchr(host, ':', len);
+    size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
+    // "http://ann:se/cret@h", "http:/ann:secret@h": what stands there is no port, so a password may follow that nobody has encoded.
+    if (!at && colon && *host != '[' && (digits == 0 || colon + 1 + digits < host + len))
+        at = strrchr(host, '@');
     const char *rest = at ? at + 1 : host;
     return xasprintf("%.*s%.*s", (int)(host - url), url, (int)strcspn(rest, "?#"), rest);
 }

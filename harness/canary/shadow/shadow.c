@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "harness/canary/http/http.h"
 #include "harness/canary/shadow/shadow_parity.h"
 #include "harness/canary/shadow/shadow_requests.h"
 #include "reports/analyse/parity.h"
@@ -82,8 +83,13 @@ static void shadow_free_list(char **list)
 static int shadow_url(const char *url, char **ret_url, struct error *err)
 {
     size_t len = url ? strlen(url) : 0;
-    if (!url || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) || strpbrk(url, " \t\r\n?#"))
-        return error_set(err, -EINVAL, "the shadow stage needs the base URL of each arm, like http://127.0.0.1:8001, not '%.200s'", url ? url : "");
+    if (!url || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) || strpbrk(url, " \t\r\n?#")) {
+        char *plain = http_url_plain(url ? url : "");
+        int rc = error_set(err, -EINVAL, "the shadow stage needs the base URL of each arm, like http://127.0.0.1:8001, without spaces, `?` "
+                                              "and `#`; not '%.200s'", plain);
+        free(plain);
+        return rc;
+    }
     while (len && url[len - 1] == '/')
         len--;
     *ret_url = xasprintf("%.*s", (int)len, url);

@@ -63,8 +63,12 @@ static int source_prometheus_open(struct source *source, struct error *err)
     struct source_prometheus *own = xcalloc(1, sizeof *own);
     const char *url = source->plan->url;
     source->own = own;
-    if (!url || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0))
-        return error_set(err, -EINVAL, "the source prometheus needs a url such as http://127.0.0.1:9090, not '%s'", url ? url : "");
+    if (!url || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)) {
+        char *plain = http_url_plain(url ? url : "");
+        int refused = error_set(err, -EINVAL, "the source prometheus needs a url such as http://127.0.0.1:9090, not '%.200s'", plain);
+        free(plain);
+        return refused;
+    }
     size_t len = strlen(url);
     while (len && url[len - 1] == '/')
         len--;
