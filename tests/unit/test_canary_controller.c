@@ -174,6 +174,42 @@ TEST(a_candidate_that_is_down)
     rig_end();
 }
 
+static void both_fail(struct canary_world *world)
+{
+    bool out = world->set_count == 1 && world->now_ns > world->set_ns[0] + NS / 2;
+    world->errors[CANARY_BASELINE] = world->errors[CANARY_CANDIDATE] = out ? 0.5 : 0;
+}
+
+static void both_go_down(struct canary_world *world)
+{
+    int64_t since = world->set_count ? world->now_ns - world->set_ns[0] : 0;
+    world->up[CANARY_BASELINE] = since < 2 * (int64_t)NS || since > 7 * (int64_t)NS;
+    world->up[CANARY_CANDIDATE] = since < 2 * (int64_t)NS || (since > 9 * (int64_t)NS && !began_ns);
+}
+
+TEST(an_outage_of_both_is_no_fault_of_the_candidate)
+{
+    rig_begin("stages: [{percent: 10, soak: 60s}, {percent: 100, soak: 3s}]\n");
+    canary_world->script = both_fail;
+    canary_world->kill_at_poll = 150;
+    CHECK_INT(rig_run(), KILLED);
+    CHECK_DBL(canary_world->percent, 10, 0);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE state_to = 'rolled_back'"), 0);
+    rig_end();
+    for (began_ns = 0; began_ns < 2; began_ns++) { // 1: the candidate does not come back
+        rig_begin("stages: [{percent: 10, soak: 60s}, {percent: 100, soak: 3s}]\n");
+        canary_world->script = both_go_down;
+        canary_world->kill_at_poll = began_ns ? 0 : 250;
+        CHECK_INT(rig_run(), began_ns ? 1 : KILLED);
+        CHECK_DBL(canary_world->percent, began_ns ? 0 : 10, 0);
+        CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'tripwire-unreachable'"), began_ns);
+        CHECK(!began_ns || (canary_world->set_ns[1] - canary_world->set_ns[0] > 16 * (int64_t)NS &&
+                            canary_world->set_ns[1] - canary_world->set_ns[0] < 19 * (int64_t)NS));
+        rig_end();
+    }
+    began_ns = 0;
+}
+
 static void lose_baseline(struct canary_world *world)
 {
     world->up[CANARY_BASELINE] = world->set_count != 1 || world->now_ns > world->set_ns[0] + 60 * (int64_t)NS;

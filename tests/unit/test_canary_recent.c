@@ -94,6 +94,50 @@ TEST(what_clients_gave_up)
     CHECK_DBL(canary_recent_errors(&recent, 0), (30 - 8) / 100.0, 1e-12);
 }
 
+// What hits both is no fault of the candidate; what hits the candidate at another moment, or harder, is.
+TEST(an_outage_of_both)
+{
+    anew();
+    total.baseline.requests += 900;
+    total.baseline.errors += 450;
+    look(5, 100, 50);
+    CHECK_DBL(canary_recent_errors(&recent, NAN), 0, 0);
+    total.baseline.requests += 900; // it is over for the baseline
+    look(0.5, 100, 100);
+    CHECK_DBL(canary_recent_errors(&recent, NAN), 92 / 100.0, 1e-12);
+    anew();
+    total.baseline.requests += 900;
+    total.baseline.errors += 100; // far less
+    look(5, 100, 50);
+    CHECK_DBL(canary_recent_errors(&recent, NAN), 42 / 100.0, 1e-12);
+    anew();
+    total.baseline.requests += 9; // too few to tell
+    total.baseline.errors += 9;
+    look(5, 100, 50);
+    CHECK_DBL(canary_recent_errors(&recent, NAN), 42 / 100.0, 1e-12);
+    anew();
+    total.given_up += 50; // both hang
+    total.baseline.requests += 900;
+    total.baseline.given_up += 450;
+    look(5, 100, 0);
+    CHECK_DBL(canary_recent_errors(&recent, 0.01), 0, 0);
+    anew();
+    total.refused += 20;
+    total.baseline.requests += 900;
+    total.baseline.refused += 180;
+    look(5, 100, 20);
+    CHECK_INT(canary_recent_refused(&recent), 0);
+    total.refused += 40;
+    total.baseline.requests += 900;
+    look(1, 100, 40);
+    CHECK_INT(canary_recent_refused(&recent), 60);
+    total.lost += 60; // a pass is withheld as ever
+    total.baseline.requests += 900;
+    total.baseline.errors += 900;
+    look(1, 0, 0);
+    CHECK(canary_recent_errors_lost(&recent, NAN) > 0.2);
+}
+
 TEST(counted_anew_and_often)
 {
     anew();

@@ -23,6 +23,7 @@
 #define LOOP_CELLS_NS 5000000000
 #define LOOP_JUMP_NS 1000000000   // between the clocks, from one look to the next: NTP slews by 0.5 ms a second
 #define LOOP_LINGER_NS 1000000000 // after a signal, for a second one
+#define LOOP_SHARED_NS 10000000000 // between servers that come back from one outage
 #define LOOP_DRAIN_NS 100000000
 #define LOOP_PREFLIGHT_NS 600000000000 // an answer older than this is asked for again before the first stage
 
@@ -92,6 +93,20 @@ static void loop_proxy(struct controller *ctl, const struct error *err)
     snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "%s", err->text);
 }
 
+// Looks in a row at which the candidate is down and the baseline is not: where both are, it is no fault of the candidate. They do not come
+// back at one moment; until then the baseline has the requests, if it has a share of them.
+static void loop_down(struct controller *ctl, bool candidate_up, bool baseline_up)
+{
+    int64_t now = clock_monotonic_ns();
+    bool shares = ctl->machine.percent < 100 - MACHINE_TOLERANCE;
+    if (!candidate_up && !baseline_up)
+        ctl->both_down_ns = now;
+    if (candidate_up || !baseline_up)
+        ctl->facts.down = 0;
+    else if (!shares || !ctl->both_down_ns || now - ctl->both_down_ns > LOOP_SHARED_NS)
+        ctl->facts.down++;
+}
+
 static void loop_look(struct controller *ctl)
 {
     struct traffic_arm arms[CANARY_ARMS] = {0};
@@ -108,7 +123,7 @@ static void loop_look(struct controller *ctl)
         ctl->up[arm] = arms[arm].up;
     if (rc)
         return;
-    ctl->facts.down = arms[CANARY_CANDIDATE].up ? 0 : ctl->facts.down + 1;
+    loop_down(ctl, candidate->up, base->up);
 }
 
 static void loop_get(struct controller *ctl)

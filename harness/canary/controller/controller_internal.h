@@ -75,6 +75,7 @@ struct controller {
     char event[CONTROLLER_TEXT]; // of the proxy, not yet stored; "": none
     char store_text[CONTROLLER_TEXT], traffic_text[CONTROLLER_TEXT];
     int up[CANARY_ARMS];
+    int64_t both_down_ns; // when both were, last; 0: never
     bool drained;
 
     struct rollout_request request; // taken, not yet looked at by the machine

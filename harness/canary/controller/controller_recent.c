@@ -27,14 +27,16 @@ void controller_recent_look(struct controller *ctl)
         sources_totals(ctl->sources, aa, totals);
     else
         return;
-    const struct sources_total *total = &totals[CANARY_CANDIDATE];
+    const struct sources_total *total = &totals[CANARY_CANDIDATE], *baseline = &totals[CANARY_BASELINE];
     canary_recent_add(&ctl->recent, &(struct canary_recent_look){.at_ns = clock_monotonic_ns(),
                                                                  .requests = total->requests,
                                                                  .errors = total->errors,
                                                                  .refused = total->refused,
                                                                  .given_up = total->given_up,
-                                                                 .lost = ctl->shadowing ? 0 : ctl->lost_seen});
-    const struct sources_total *baseline = &totals[CANARY_BASELINE]; // all that it ever had: at 100 % it has nothing new
+                                                                 .lost = ctl->shadowing ? 0 : ctl->lost_seen,
+                                                                 .baseline = {baseline->requests, baseline->errors, baseline->refused,
+                                                                              baseline->given_up}});
+    // Of all that the baseline ever had: at 100 % it has nothing new.
     double usual = baseline->requests >= RECENT_USUAL_MIN ? (double)baseline->given_up / (double)baseline->requests : NAN;
     ctl->facts.refused = canary_recent_refused(&ctl->recent);
     ctl->facts.recent_errors = canary_recent_errors(&ctl->recent, usual);

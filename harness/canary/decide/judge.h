@@ -13,7 +13,7 @@ struct judge_facts { // of the present stage
     double recent_errors;           // canary_recent_errors(), warm-up included; NaN: too few requests
     int64_t judged_ns;              // time of evidence since it is judged
     uint64_t refused;               // connections that the candidate refused in the last 10 s, by a log
-    uint64_t down;                  // looks in a row at which the candidate was down
+    uint64_t down;                  // looks in a row at which the candidate was down and the baseline was not
     uint64_t lost;                  // log lines of the stage that were lost: the cells know of them
     bool maybe_tripped;             // with all that was lost within ten seconds as its errors, the tripwire would have fired
     bool lost_before;               // some were lost before this controller was started: nobody knows when

@@ -22,6 +22,31 @@ void canary_recent_add(struct canary_recent *recent, const struct canary_recent_
     looks[recent->count++] = *look;
 }
 
+// What the baseline did between two looks. False: too little to tell.
+static bool recent_baseline(const struct canary_recent_look *then, const struct canary_recent_look *now, struct canary_recent_baseline *ret)
+{
+    const struct canary_recent_baseline *a = &then->baseline, *b = &now->baseline;
+    if (b->requests < a->requests || b->errors < a->errors || b->refused < a->refused || b->given_up < a->given_up) // counted anew
+        return false;
+    *ret = (struct canary_recent_baseline){b->requests - a->requests, b->errors - a->errors, b->refused - a->refused, b->given_up - a->given_up};
+    return ret->requests >= RECENT_WHOLE_MIN;
+}
+
+static double recent_given_up(uint64_t given_up, uint64_t requests, double usual)
+{
+    return fmax(0, (double)given_up - 2 * usual * (double)requests); // 0 for NaN
+}
+
+// The baseline failed half as much, or more, in the same time.
+static bool recent_shared(const struct canary_recent_look *then, const struct canary_recent_look *now, double rate, double usual)
+{
+    struct canary_recent_baseline baseline;
+    if (!recent_baseline(then, now, &baseline))
+        return false;
+    double errors = (double)baseline.errors + recent_given_up(baseline.given_up, baseline.requests, usual);
+    return errors > 0 && 2 * errors >= rate * (double)baseline.requests;
+}
+
 static double recent_rate(const struct canary_recent *recent, double usual, bool with_lost)
 {
     double worst = NAN;
@@ -31,10 +56,13 @@ static double recent_rate(const struct canary_recent *recent, double usual, bool
         uint64_t lost = with_lost && now->lost > then->lost ? now->lost - then->lost : 0;
         uint64_t requests = now->requests - then->requests + lost;
         double errors = (double)(now->errors - then->errors + lost);
-        errors += fmax(0, (double)(now->given_up - then->given_up) - 2 * usual * (double)requests); // 0 for NaN
+        errors += recent_given_up(now->given_up - then->given_up, requests, usual);
         if (requests < (i == 0 ? RECENT_WHOLE_MIN : RECENT_PART_MIN) || (with_lost && !lost))
             continue;
-        worst = fmax(worst, fmax(0, errors - CANARY_BURSTS) / (double)requests); // not NaN, where either is a number
+        double rate = fmax(0, errors - CANARY_BURSTS) / (double)requests;
+        if (!with_lost && recent_shared(then, now, rate, usual))
+            rate = 0;
+        worst = fmax(worst, rate); // not NaN, where either is a number
     }
     return worst;
 }
@@ -51,5 +79,13 @@ double canary_recent_errors_lost(const struct canary_recent *recent, double usua
 
 uint64_t canary_recent_refused(const struct canary_recent *recent)
 {
-    return recent->count ? recent->looks[recent->count - 1].refused - recent->looks[0].refused : 0;
+    if (!recent->count)
+        return 0;
+    const struct canary_recent_look *then = &recent->looks[0], *now = &recent->looks[recent->count - 1];
+    struct canary_recent_baseline baseline;
+    uint64_t refused = now->refused - then->refused;
+    double requests = (double)(now->requests - then->requests);
+    bool shared = recent_baseline(then, now, &baseline) && baseline.refused &&
+                  2 * (double)baseline.refused * requests >= (double)refused * (double)baseline.requests;
+    return shared ? 0 : refused;
 }

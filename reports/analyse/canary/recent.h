@@ -16,6 +16,9 @@ struct canary_recent { // {0}: nothing yet
         uint64_t requests, errors, refused; // ever, until then
         uint64_t given_up;                  // of the requests, no errors: by their clients, before an answer began
         uint64_t lost;                      // lines of either server
+        struct canary_recent_baseline {
+            uint64_t requests, errors, refused, given_up;
+        } baseline;                         // likewise; {0}: nothing is known of it
     } looks[CANARY_RECENT];
     int count;
 };
@@ -26,10 +29,12 @@ void canary_recent_add(struct canary_recent *recent, const struct canary_recent_
 // Error rate over the last ten seconds of looks, or over fewer of the last that hold 100 requests, whichever is worse; less eight errors
 // (two bursts of four are no crash). A server that hangs makes no error where clients give up sooner than the proxy: what is given up
 // counts as far as it is more than twice the baseline's share, `usual`; NaN: that is not known, and nothing of it counts.
+// An outage of both is no fault of the candidate: a time in which the baseline (10 requests at least) failed half as much or more counts as 0.
 // NaN: fewer than 10 requests.
 double canary_recent_errors(const struct canary_recent *recent, double usual);
-// The same if each lost line was a request of the candidate that failed. NaN also where none was lost in that time.
+// The same, whatever the baseline did, if each lost line was a request of the candidate that failed. NaN also where none was lost in that time.
 double canary_recent_errors_lost(const struct canary_recent *recent, double usual);
+// Connections in these ten seconds; 0 where the baseline refused half the share or more of its own.
 uint64_t canary_recent_refused(const struct canary_recent *recent);
 
 #endif
