@@ -318,11 +318,6 @@ TEST(killed_and_cannot_go_on)
         canary_world->kill_at_set = 0;
         CHECK(canary_world->percent > 0);
         canary_world->open_fails = true;
-        double had = canary_world->percent;
-        canary_world->up[CANARY_BASELINE] = false; // which would answer nobody
-        CHECK_INT(rig_run(), REFUSED + EINVAL);
-        CHECK_DBL(canary_world->percent, had, 0);
-        canary_world->up[CANARY_BASELINE] = true;
         CHECK_INT(rig_run(), REFUSED + EINVAL);
         CHECK_DBL(canary_world->percent, 0, 0);
         canary_world->open_fails = false;
@@ -419,7 +414,7 @@ TEST(a_share_that_somebody_lowered_meanwhile_stays)
     CHECK_INT(canary_world->set_count, 1);
     CHECK_STR(rig_text("SELECT state FROM rollout"), "paused");
     CHECK_STR(rig_text(LAST_RULE), "traffic");
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "the candidate's share was lowered to 2 % from 10 %");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "somebody has lowered the candidate's share to 2 % from 10 %");
     canary_world->kill_at_poll = 0;
     canary_world->script = resume_after_a_while;
     int64_t began = canary_world->now_ns;

@@ -13,22 +13,13 @@
 #include "common/strings.h"
 #include "harness/canary/controller/controller_internal.h"
 
-// Whoever moved the candidate's traffic to the baseline would take it from all users.
-static bool begin_outage(struct traffic *traffic)
-{
-    struct traffic_arm arms[CANARY_ARMS] = {0};
-    double percent = 0;
-    struct error err = {0};
-    return traffic_look(traffic, arms, &err) == 0 && !arms[CANARY_BASELINE].up && // hooks: always up, and not asked
-           traffic_get(traffic, &percent, &err) == 0 && percent > MACHINE_TOLERANCE;
-}
-
 // A rollout begins with all of the traffic at the baseline. Where the candidate has some (it is the last rollout's, or the proxy's file
 // says so) and the baseline is down, that would be an outage.
 static int begin_way_back(struct controller *ctl, double percent, struct error *err)
 {
+    struct traffic_arm arms[CANARY_ARMS] = {0};
     bool fresh = ctl->machine.stage < 0 && !ctl->machine.moving && !ctl->options->aborts;
-    if (!fresh || !(percent > MACHINE_TOLERANCE) || !begin_outage(ctl->traffic))
+    if (!fresh || !(percent > MACHINE_TOLERANCE) || traffic_look(ctl->traffic, arms, NULL) || arms[CANARY_BASELINE].up)
         return 0;
     return error_set(err, -EHOSTDOWN, "the candidate has %.3g %% of the traffic, a rollout begins with all of it at the baseline, and the "
                                       "baseline is down by the proxy's health check; start it first. Nothing was moved", percent);
@@ -65,7 +56,7 @@ int controller_begin(struct controller *ctl, double *ret_percent, bool *ret_forg
     *ret_forgot = begin_forgot(ctl);
     bool goes_on = !ctl->machine.moving && !rollout_state_ended(ctl->machine.state);
     if (goes_on && !*ret_forgot && percent < ctl->machine.percent - MACHINE_TOLERANCE)
-        snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "while no controller ran, the candidate's share was lowered to %.3g %% "
+        snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "while no controller ran, somebody has lowered the candidate's share to %.3g %% "
                  "from %.3g %%: it stays; `upgate canary resume` sets the stage's again", percent, ctl->machine.percent);
     rc = store_begin(ctl->store, err);
     if (rc == 0)
@@ -113,11 +104,7 @@ static void controller_fall_back(const struct rollout *rollout, const struct err
     store_close(store);
     if (!begun)
         return;
-    rc = traffic_open(rollout, true, &traffic, &err);
-    if (rc == 0 && begin_outage(traffic))
-        log_error("%s, and the baseline is down by the proxy's health check: the candidate keeps its traffic, and nobody watches it, look at it now",
-                  why->text);
-    else if (rc || traffic_set(traffic, 0, &percent, &err))
+    if (traffic_open(rollout, true, &traffic, &err) || traffic_set(traffic, 0, &percent, &err))
         log_error("%s, and the traffic could not be brought to the baseline, look at it now: %s", why->text, err.text);
     else
         log_warn("the store cannot be written: the traffic is at the baseline");
@@ -236,11 +223,8 @@ static int controller_give_up(struct controller *ctl, const struct error *why, s
     bool begun = ctl->machine.stage >= 0 || ctl->machine.moving;
     if (!begun || rollout_state_ended(ctl->machine.state) || why->code == -EBUSY) // that one watches
         return error_set(err, why->code, "%s", why->text);
-    bool open = ctl->traffic || traffic_open(ctl->rollout, true, &ctl->traffic, &failed) == 0;
-    if (open && !ctl->options->aborts && begin_outage(ctl->traffic))
-        return error_set(err, why->code, "%s; and the baseline is down by the proxy's health check: the candidate keeps its traffic, and nobody "
-                                         "watches it, look at it now", why->text);
-    if (open && traffic_set(ctl->traffic, 0, &percent, &failed) == 0)
+    if ((ctl->traffic || traffic_open(ctl->rollout, true, &ctl->traffic, &failed) == 0) &&
+        traffic_set(ctl->traffic, 0, &percent, &failed) == 0)
         return error_set(err, why->code, "%s; the traffic is brought to the baseline, for nobody would watch it", why->text);
     return error_set(err, why->code, "%s; and the traffic could not be brought to the baseline, look at it now: %s", why->text, failed.text);
 }
