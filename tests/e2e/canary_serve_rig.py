@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS rollout_cell (at_s INTEGER, stage INTEGER, metric TEX
     PRIMARY KEY (stage, metric, at_s)) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rollout_decision (id INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, state_from TEXT NOT NULL,
     state_to TEXT NOT NULL, stage_from INTEGER, stage_to INTEGER, percent_from REAL, percent_to REAL, rule TEXT NOT NULL,
-    reason TEXT NOT NULL, who TEXT NOT NULL, evidence TEXT) STRICT;
+    reason TEXT NOT NULL, who TEXT NOT NULL, evidence TEXT, effect_ns INTEGER) STRICT;
 CREATE TABLE IF NOT EXISTS rollout_source (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, seen INTEGER, kept INTEGER, dropped INTEGER,
     lost INTEGER, late INTEGER, last_ns INTEGER, problem TEXT) STRICT;
 """

@@ -289,6 +289,54 @@ TEST(a_rollback_waits_for_a_baseline_that_is_down)
     rig_end();
 }
 
+static void lose_baseline_for_ever(struct canary_world *world)
+{
+    world->up[CANARY_BASELINE] = world->set_count != 1;
+}
+
+static void lose_candidate_later(struct canary_world *world)
+{
+    lose_baseline(world);
+    world->up[CANARY_CANDIDATE] = world->set_count != 1 || world->now_ns < world->set_ns[0] + 10 * (int64_t)NS;
+}
+
+TEST(no_rollback_waits_for_ever)
+{
+    static void (*const scripts[])(struct canary_world *) = {lose_baseline_for_ever, lose_baseline_and_end, lose_candidate_later, lose_baseline};
+    static const int64_t from_s[] = {20, 10, 10, 0}, to_s[] = {22, 12, 12, 1};
+    for (int i = 0; i < 4; i++) {
+        rig_begin(STAGES);
+        canary_world->script = scripts[i];
+        canary_world->errors[CANARY_CANDIDATE] = i < 3 ? 0.5 : 0;
+        canary_world->wrong = i == 3; // is worse than no answer
+        if (i == 3)
+            rig_plan(STAGES "gate: {metrics: {wrong_answers: {limit: 0}}}\n");
+        CHECK_INT(rig_run_with(20 * (int64_t)NS, false), 1);
+        CHECK_INT(canary_world->set_count, 2);
+        CHECK_DBL(canary_world->percent, 0, 0);
+        int64_t took = canary_world->set_ns[1] - canary_world->set_ns[0];
+        CHECK(took >= from_s[i] * (int64_t)NS && took < (to_s[i] + 5 * (i == 3)) * (int64_t)NS);
+        CHECK_INT(rig_int("SELECT count(*) FROM rollout WHERE reason LIKE '%though the baseline was down%'"), i < 3);
+        rig_end();
+    }
+    rig_begin(STAGES); // for CI
+    canary_world->script = lose_baseline;
+    canary_world->errors[CANARY_CANDIDATE] = 0.5;
+    CHECK_INT(rig_run_with(0, false), 1);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < NS);
+    rig_end();
+    rig_begin(STAGES); // the time before a restart counts
+    canary_world->script = lose_baseline_for_ever;
+    canary_world->errors[CANARY_CANDIDATE] = 0.5;
+    canary_world->kill_at_poll = 100;
+    CHECK_INT(rig_run_with(20 * (int64_t)NS, false), KILLED);
+    CHECK_DBL(canary_world->percent, 10, 0);
+    canary_world->kill_at_poll = 0;
+    CHECK_INT(rig_run_with(20 * (int64_t)NS, false), 1);
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 22 * (int64_t)NS);
+    rig_end();
+}
+
 TEST(a_rollback_that_waits_outlasts_the_controller_and_the_proxy)
 {
     rig_begin(STAGES);
@@ -299,10 +347,6 @@ TEST(a_rollback_that_waits_outlasts_the_controller_and_the_proxy)
     CHECK_DBL(canary_world->percent, 10, 0);
     CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "would answer nobody");
     canary_world->kill_at_poll = 0;
-    canary_world->script = lose_baseline_and_end;
-    CHECK_INT(rig_run(), 4); // one that is ended leaves the traffic where somebody is answered
-    CHECK_DBL(canary_world->percent, 10, 0);
-    canary_world->script = lose_baseline;
     canary_world->errors[CANARY_CANDIDATE] = 0; // what is decided stays so
     CHECK_INT(rig_run(), 1);
     CHECK_INT(canary_world->set_count, 2);

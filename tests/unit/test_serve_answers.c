@@ -137,6 +137,20 @@ TEST(states)
     }
 }
 
+// Decided, and it waits for a baseline that is down.
+TEST(a_rollback_that_waits_is_a_fail)
+{
+    struct snapshot *snapshot = world_rollout();
+    world_state(snapshot, "running", "why it is so");
+    snapshot->stages[1].result = "passed";
+    snapshot->rolls_back = true;
+    CHECK_STR(gate(snapshot, ""), "fail");
+    CHECK_CONTAINS(world_body(), "to be rolled back: why it is so");
+    CHECK_STR(gate(snapshot, "?stage=0"), "fail");
+    check_hooks(snapshot, false, true, 403);
+    snapshot_free(snapshot);
+}
+
 TEST(a_dead_controller_passes_nothing)
 {
     for (int i = 0; i < 3; i++) {

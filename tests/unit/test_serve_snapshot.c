@@ -55,7 +55,7 @@ static struct store *world_rollout_store(void)
             " PRIMARY KEY (stage, metric, at_s)) STRICT, WITHOUT ROWID;"
             "CREATE TABLE IF NOT EXISTS rollout_decision (id INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, state_from TEXT NOT NULL,"
             " state_to TEXT NOT NULL, stage_from INTEGER, stage_to INTEGER, percent_from REAL, percent_to REAL, rule TEXT NOT NULL,"
-            " reason TEXT NOT NULL, who TEXT NOT NULL, evidence TEXT) STRICT;"
+            " reason TEXT NOT NULL, who TEXT NOT NULL, evidence TEXT, effect_ns INTEGER) STRICT;"
             "CREATE TABLE IF NOT EXISTS rollout_source (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, seen INTEGER, kept INTEGER, dropped INTEGER,"
             " lost INTEGER, late INTEGER, last_ns INTEGER, problem TEXT) STRICT;");
     run_sql(store_db(store),
@@ -112,6 +112,9 @@ TEST(a_rollout)
     CHECK_INT(got->rule_count, 1);
     CHECK_INT(got->rules[0].count, 1);
     CHECK_INT(got->sources[0].lost, -1);
+    CHECK(!got->rolls_back);
+    run_sql(store_db(store), "DELETE FROM rollout_decision WHERE id = 2");
+    CHECK(look(reader, 0)->rolls_back);
     snapshot_reader_free(reader);
     store_close(store);
 }

@@ -118,9 +118,10 @@ static void loop_look(struct controller *ctl)
     if (rc && !base->up && !candidate->up && !base->requests && !candidate->requests) // wrong weights alone leave the arms told
         return;
     if (ctl->up[CANARY_BASELINE] != 0 && !arms[CANARY_BASELINE].up)
-        log_warn("the baseline is down by the proxy's health check: nothing but a person moves traffic until it is up");
+        log_warn("the baseline is down by the proxy's health check: no move up, and no pause ends at the baseline, until it is up");
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         ctl->up[arm] = arms[arm].up;
+    ctl->health_ns = clock_monotonic_ns();
     if (rc)
         return;
     loop_down(ctl, candidate->up, base->up);
@@ -233,7 +234,7 @@ static void loop_why(struct controller *ctl)
 static struct machine_input loop_input(struct controller *ctl)
 {
     const struct machine *machine = &ctl->machine;
-    int64_t now = clock_monotonic_ns(), wait = ctl->options->wait_ns;
+    int64_t now = clock_monotonic_ns();
     struct machine_input input = {.store_failed = ctl->store_failed,
                                   .traffic_wrong = ctl->traffic_wrong,
                                   .proxy_silent = ctl->proxy_silent_ns != 0,
@@ -253,9 +254,8 @@ static struct machine_input loop_input(struct controller *ctl)
     if (machine->stage >= 0) {
         const struct rollout_stage *stage = &ctl->rollout->stages[machine->stage];
         input.impatient = now - ctl->patience_ns > stage->patience_ns;
-        wait = wait < 0 ? stage->patience_ns : wait;
     }
-    input.waited = now - ctl->paused_ns > (wait < 0 ? 0 : wait);
+    input.waited = now - ctl->paused_ns > controller_wait_ns(ctl);
     // A move up without a living baseline would have no way back, and of a pause that nobody came to look at all users would get the errors
     // of a server that is down.
     if (ctl->up[CANARY_BASELINE] == 0)
@@ -310,11 +310,6 @@ static bool loop_once(struct controller *ctl, enum exit_code *ret_exit)
         return false;
     if (idle || waited)
         loop_request_done(ctl);
-    if (ctl->waits && input.lingered) {
-        log_error("ended by a signal before the baseline was up: the candidate keeps its traffic, and nobody watches it");
-        *ret_exit = EXIT_CODE_OPERATIONAL;
-        return false;
-    }
     if (ctl->event[0] && (ctl->store_failed || controller_note(ctl, RULE_PROXY, ctl->event)))
         ctl->event[0] = 0;
     if (second) {

@@ -27,7 +27,7 @@ enum { ACT_LOCKED_BEFORE_MS = 100, ACT_LOCKED_FORWARD_MS = 2000, ACT_LOCKED_BACK
 
 // Behind the reason of a way back.
 #define ACT_WAITS "; not carried out yet: the baseline is down by the proxy's health check and would answer nobody. It gets the traffic as soon " \
-                  "as it is up, or by `upgate canary abort`"
+                  "as it is up, or by `upgate canary abort`, and after "
 
 struct rollout_row controller_row(const struct controller *ctl)
 {
@@ -388,31 +388,45 @@ static void act_restore(struct controller *ctl)
     ctl->proxy_seen_ns = clock_monotonic_ns();
 }
 
-// Whatever the candidate does wrong, it answers some; a baseline that is down answers nobody. What a person asks for is carried out at once.
-static bool act_must_wait(const struct controller *ctl, const struct machine_step *step)
+int64_t controller_wait_ns(const struct controller *ctl)
+{
+    int64_t wait_ns = ctl->options->wait_ns, patience_ns = ctl->machine.stage >= 0 ? ctl->rollout->stages[ctl->machine.stage].patience_ns : 0;
+    return wait_ns >= 0 ? wait_ns : patience_ns;
+}
+
+// A candidate that fails some requests is better than a baseline that answers nobody, for as long as a pause would wait. Not one that is
+// down itself or gives wrong answers; and not where nobody watches any more, nothing can be stored, or the health is not known.
+static bool act_must_wait(struct controller *ctl, const struct machine_step *step)
 {
     struct traffic_arm arms[CANARY_ARMS] = {0};
-    bool asked = step->rule == RULE_PERSON || step->rule == RULE_SIGNAL || ctl->request.verb == REQUEST_ABORT || ctl->signals > 1 ||
-                 ctl->options->aborts;
-    if (asked || step->next.to.state == ROLLOUT_RUNNING || !(step->next.percent > 0))
+    bool asked = ctl->request.verb == REQUEST_ABORT || ctl->signals > 0 || ctl->options->aborts;
+    bool wrong = step->rule == RULE_TRIPWIRE_WRONG || ctl->answer.wrong;
+    if (asked || wrong || ctl->store_failed || step->next.to.state != ROLLOUT_ROLLED_BACK || !(step->next.percent > 0))
         return false;
-    if (ctl->up[CANARY_BASELINE] >= 0)
-        return ctl->up[CANARY_BASELINE] == 0;
-    return traffic_look(ctl->traffic, arms, NULL) == 0 && !arms[CANARY_BASELINE].up; // just started
+    int64_t now = clock_monotonic_ns();
+    if (!ctl->health_ns && traffic_look(ctl->traffic, arms, NULL) == 0) { // just started
+        for (int arm = 0; arm < CANARY_ARMS; arm++)
+            ctl->up[arm] = arms[arm].up;
+        ctl->health_ns = now;
+    }
+    bool known = ctl->health_ns && now - ctl->health_ns <= ctl->rollout->traffic.timeout_ns + CONTROLLER_SECOND_NS;
+    return known && ctl->up[CANARY_BASELINE] == 0 && ctl->up[CANARY_CANDIDATE] == 1 && now - ctl->back_ns < controller_wait_ns(ctl);
 }
 
 // Says so, loudly once, and in the reason as long as it lasts.
 static void act_wait(struct controller *ctl, bool waits, double percent)
 {
-    char *told = strstr(ctl->reason, ACT_WAITS);
+    char *told = strstr(ctl->reason, ACT_WAITS), span[32];
     size_t len = told ? (size_t)(told - ctl->reason) : strlen(ctl->reason);
     if (waits && !ctl->waits)
         log_error("the way back has to wait: the baseline is down by the proxy's health check; the candidate keeps its %.3g %% until it is up",
                   percent);
     if (waits && !told)
-        snprintf(ctl->reason + len, sizeof ctl->reason - len, "%s", ACT_WAITS);
+        snprintf(ctl->reason + len, sizeof ctl->reason - len, ACT_WAITS "%s whatever it is",
+                 unit_format_ns(span, sizeof span, (double)controller_wait_ns(ctl)));
     if (!waits && told) {
-        snprintf(told, sizeof ctl->reason - len, "; carried out after it had waited for a baseline that was down");
+        snprintf(told, sizeof ctl->reason - len, ctl->up[CANARY_BASELINE] == 1 ? "; carried out after it had waited for a baseline that was down"
+                                                                               : "; carried out, though the baseline was down: no time to wait any more");
         log_warn("the way back that waited is carried out now");
     }
     ctl->waits = waits;
@@ -430,21 +444,26 @@ static bool act_waited(struct controller *ctl, const struct machine_step *step)
 static bool act_begin_move(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit)
 {
     struct machine before = ctl->machine;
-    bool forward = step->next.to.state == ROLLOUT_RUNNING, waits = act_must_wait(ctl, step);
+    bool forward = step->next.to.state == ROLLOUT_RUNNING, waits = false;
     if (!step->decided) { // stored by the controller before us, or by this one, and it had to wait
+        waits = act_must_wait(ctl, step);
         act_wait(ctl, waits, step->next.percent);
         return waits ? act_waited(ctl, step) : act_move(ctl, &before, step, ret_exit);
     }
     ctl->machine.moving = true; // for the words of the reason
     act_reason(ctl, step->rule, step->next.to.state);
     ctl->machine.moving = false;
+    ctl->back_ns = clock_monotonic_ns();
+    waits = act_must_wait(ctl, step);
     act_wait(ctl, waits, step->next.percent);
     act_log(ctl, step);
     bool late = !forward && !waits && ctl->commit_ns > ACT_SLOW_COMMIT_NS, stored = false;
     ctl->decision = 0;
     if (!late)
         stored = act_store(ctl, step, false);
-    if ((forward || (waits && !ctl->store_failed)) && !stored) { // never what nobody could find again; it is decided anew
+    if (waits && ctl->store_failed)
+        act_wait(ctl, waits = false, step->next.percent);
+    if ((forward || waits) && !stored) { // never what nobody could find again; it is decided anew
         ctl->waits = false;
         return true;
     }

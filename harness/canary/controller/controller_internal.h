@@ -68,8 +68,9 @@ struct controller {
 
     // What is wrong, in words.
     bool store_failed, traffic_wrong;
-    bool waits; // a way back that is decided and stored: the baseline is down
+    bool waits; // a rollback that is decided and stored: the baseline is down
     int signals;
+    int64_t back_ns, health_ns; // since when it is decided; the last look that told ctl->up, 0: none
     int64_t store_busy_ns; // since when it has been locked; 0: it is not
     int64_t proxy_seen_ns, proxy_silent_ns, proxy_anew_ns; // the last good look; since when it is silent, another one; 0: it is not
     char event[CONTROLLER_TEXT]; // of the proxy, not yet stored; "": none
@@ -111,5 +112,6 @@ void controller_store_error(struct controller *ctl, const struct error *err); //
 bool controller_apply(struct controller *ctl, const struct machine_step *step, enum exit_code *ret_exit); // false: ended
 bool controller_note(struct controller *ctl, enum rollout_rule rule, const char *reason); // what changes no state; false: not stored
 struct rollout_row controller_row(const struct controller *ctl);
+int64_t controller_wait_ns(const struct controller *ctl); // how long a pause that nobody asked for lasts
 
 #endif

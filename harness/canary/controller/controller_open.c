@@ -208,6 +208,8 @@ static int controller_restore(struct controller *ctl, struct error *err)
     ctl->decision = last.id;
     if (last.effect_ns)
         return 0;
+    int64_t ago_ns = clock_wall_ns() - last.at_ns;
+    ctl->back_ns = clock_monotonic_ns() - (ago_ns > 0 ? ago_ns : 0);
     ctl->machine.moving = true;
     ctl->machine.to = (struct machine_target){.state = last.state_to, .stage = last.stage_to,
                                               .percent = isnan(last.percent_to) ? 0 : last.percent_to,

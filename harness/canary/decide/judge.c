@@ -20,6 +20,8 @@ static void judge_tripwires(const struct rollout *rollout, const struct judge_fa
 {
     const struct canary_rule *wrong = &rollout->rules.metrics[CANARY_WRONG_ANSWERS];
     double limit = rollout->rules.tripwire_error_rate;
+    bool beyond = wrong->gated && !isnan(wrong->limit) && (double)facts->wrong > wrong->limit;
+    ret->wrong |= beyond;
     if (facts->down >= rollout->unreachable) {
         ret->tripwire = RULE_TRIPWIRE_UNREACHABLE;
         snprintf(ret->text, sizeof ret->text, "the candidate is down by %" PRIu64 " looks at its health check in a row", facts->down);
@@ -30,7 +32,7 @@ static void judge_tripwires(const struct rollout *rollout, const struct judge_fa
         ret->tripwire = RULE_TRIPWIRE_ERRORS;
         snprintf(ret->text, sizeof ret->text, "%.3g %% of the candidate's requests of the last 10 s failed or were given up; the tripwire is %.3g %%",
                  100 * facts->recent_errors, 100 * limit);
-    } else if (wrong->gated && !isnan(wrong->limit) && (double)facts->wrong > wrong->limit) {
+    } else if (beyond) {
         ret->tripwire = RULE_TRIPWIRE_WRONG;
         snprintf(ret->text, sizeof ret->text, "%" PRIu64 " wrong answers of the candidate in this stage; the limit is %g", facts->wrong,
                  wrong->limit);
@@ -190,6 +192,7 @@ void judge_stage(const struct rollout *rollout, int stage, const struct judge_fa
         gated++;
         if (cell->verdict == CANARY_FAIL && ret->failed < 0)
             ret->failed = i;
+        ret->wrong |= cell->verdict == CANARY_FAIL && cell->metric == CANARY_WRONG_ANSWERS;
         if (!open && !judge_cell_passes(plan, cell))
             open = cell;
     }

@@ -25,6 +25,7 @@ struct judge_answer {
     int failed; // index of the first gated cell that fails; -1: none
     bool soaked, requests_enough, cells_passed;
     bool withheld; // by lost lines only: it would pass
+    bool wrong;    // wrong answers beyond their limit, or their cell fails: whatever else has tripped or failed
     char text[400]; // why, or what is missing: for people
 };
 

@@ -60,6 +60,7 @@ struct snapshot {
     bool has_stage;        // false: not begun
     int64_t stage;
     double percent, wanted; // of the candidate: as read back; as the last decision wants it. NaN: not known
+    bool rolls_back;       // decided, and not carried out yet
     int64_t heartbeat_ns;  // CLOCK_REALTIME, of the controller
     bool controlled;       // a controller is at work
     int64_t since_ns;

@@ -244,10 +244,11 @@ static int load_decisions(struct store *store, struct snapshot *snapshot, struct
     }
     if (rc)
         return rc;
-    stmt = store_query(store, err, "SELECT percent_to FROM rollout_decision ORDER BY id DESC LIMIT 1", "");
+    stmt = store_query(store, err, "SELECT percent_to, state_to = 'rolled_back' AND effect_ns IS NULL FROM rollout_decision ORDER BY id DESC LIMIT 1", "");
     rc = stmt ? store_step(store, stmt, err) : -EIO;
     if (rc > 0) {
         snapshot->wanted = snapshot_double(stmt, 0);
+        snapshot->rolls_back = snapshot_int(stmt, 1) == 1;
         rc = store_step(store, stmt, err);
     }
     return rc;

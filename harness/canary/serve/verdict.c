@@ -145,6 +145,9 @@ static void verdict_rollout(const struct snapshot *snapshot, const struct snapsh
     if (is(snapshot->state, "rolled_back") || is(snapshot->state, "aborted")) {
         decide(verdict, VERDICT_FAIL, true);
         reason_add(verdict, "%s: %s", is(snapshot->state, "aborted") ? "aborted" : "rolled back", reason);
+    } else if (snapshot->rolls_back && (is(snapshot->state, "running") || is(snapshot->state, "paused"))) { // nothing takes it back
+        decide(verdict, VERDICT_FAIL, false);
+        reason_add(verdict, "to be rolled back: %s", reason);
     } else if (is(snapshot->state, "promoted")) {
         decide(verdict, VERDICT_PASS, true);
         reason_add(verdict, "promoted: %s", reason);
