@@ -210,6 +210,41 @@ TEST(an_outage_of_both_is_no_fault_of_the_candidate)
     began_ns = 0;
 }
 
+static void both_fail_at_first(struct canary_world *world)
+{
+    both_fail(world);
+    if (world->set_count == 1 && world->now_ns > world->set_ns[0] + 5 * (int64_t)NS)
+        world->errors[CANARY_BASELINE] = world->errors[CANARY_CANDIDATE] = 0;
+}
+
+static void both_stay_down(struct canary_world *world)
+{
+    world->up[CANARY_BASELINE] = world->up[CANARY_CANDIDATE] = world->set_count != 1 || world->now_ns < world->set_ns[0] + 2 * (int64_t)NS;
+}
+
+// The candidate may have brought it about.
+TEST(an_outage_of_both_is_spared_for_a_while_and_passes_nothing)
+{
+    static const char *const rules[] = {"tripwire-errors", "tripwire-unreachable"};
+    for (int i = 0; i < 2; i++) {
+        rig_begin("stages: [{percent: 10, soak: 60s}, {percent: 100, soak: 3s}]\n");
+        canary_world->script = i ? both_stay_down : both_fail;
+        CHECK_INT(rig_run(), 1);
+        CHECK_STR(rig_text(LAST_RULE), rules[i]);
+        CHECK_DBL(canary_world->percent, 0, 0);
+        CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 29 * (int64_t)NS);
+        CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 35 * (int64_t)NS);
+        rig_end();
+    }
+    rig_begin("stages: [{percent: 10, soak: 20s, warm_up: 1s, patience: 40s}, {percent: 100, soak: 3s}]\n");
+    canary_world->script = both_fail_at_first;
+    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
+    CHECK_INT(canary_world->set_count, 2);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE state_to = 'rolled_back'"), 0);
+    rig_end();
+}
+
 static void lose_baseline(struct canary_world *world)
 {
     world->up[CANARY_BASELINE] = world->set_count != 1 || world->now_ns > world->set_ns[0] + 60 * (int64_t)NS;

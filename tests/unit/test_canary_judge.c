@@ -125,6 +125,28 @@ TEST(what_was_lost_withholds_a_pass)
     judge_stage(&rollout, 3, &facts, &answer);
     CHECK(!answer.cells_passed && answer.withheld);
     CHECK_CONTAINS(answer.text, "7 log lines were lost, so many together that the tripwire would have fired");
+    facts.maybe_tripped = false;
+    facts.shared = true;
+    judge_stage(&rollout, 3, &facts, &answer);
+    CHECK(!answer.cells_passed && answer.withheld && !answer.tripped);
+    CHECK_CONTAINS(answer.text, "both arms failed together by more than the tripwire");
+}
+
+TEST(wrong_answers_are_told_whatever_else_fails)
+{
+    struct rollout rollout = plan();
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_FAIL}, {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 500}, .judged_ns = 10, .recent_errors = 0.9};
+    struct judge_answer answer;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(answer.tripped && answer.tripwire == RULE_TRIPWIRE_ERRORS && !answer.wrong);
+    facts.wrong = 3; // the limit is 2
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(answer.tripped && answer.tripwire == RULE_TRIPWIRE_ERRORS && answer.wrong);
+    facts.wrong = 0;
+    cells[1].verdict = CANARY_FAIL;
+    judge_stage(&rollout, 2, &facts, &answer);
+    CHECK(answer.failed == 0 && answer.wrong);
 }
 
 TEST(a_cell_that_is_not_there_has_not_passed)

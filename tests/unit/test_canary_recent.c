@@ -102,6 +102,7 @@ TEST(an_outage_of_both)
     total.baseline.errors += 450;
     look(5, 100, 50);
     CHECK_DBL(canary_recent_errors(&recent, NAN), 0, 0);
+    CHECK_DBL(canary_recent_errors_alone(&recent, NAN), 42 / 100.0, 1e-12);
     total.baseline.requests += 900; // it is over for the baseline
     look(0.5, 100, 100);
     CHECK_DBL(canary_recent_errors(&recent, NAN), 92 / 100.0, 1e-12);
@@ -127,6 +128,7 @@ TEST(an_outage_of_both)
     total.baseline.refused += 180;
     look(5, 100, 20);
     CHECK_INT(canary_recent_refused(&recent), 0);
+    CHECK_INT(canary_recent_refused_alone(&recent), 20);
     total.refused += 40;
     total.baseline.requests += 900;
     look(1, 100, 40);

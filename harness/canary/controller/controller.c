@@ -93,18 +93,34 @@ static void loop_proxy(struct controller *ctl, const struct error *err)
     snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "%s", err->text);
 }
 
-// Looks in a row at which the candidate is down and the baseline is not: where both are, it is no fault of the candidate. They do not come
-// back at one moment; until then the baseline has the requests, if it has a share of them.
+// Looks in a row at which the candidate is down and the baseline is not: where both are, it may be no fault of the candidate. They do not
+// come back at one moment; until then the baseline has the requests, if it has a share of them.
 static void loop_down(struct controller *ctl, bool candidate_up, bool baseline_up)
 {
     int64_t now = clock_monotonic_ns();
     bool shares = ctl->machine.percent < 100 - MACHINE_TOLERANCE;
     if (!candidate_up && !baseline_up)
         ctl->both_down_ns = now;
-    if (candidate_up || !baseline_up)
+    bool both = ctl->both_down_ns && (!baseline_up || (shares && now - ctl->both_down_ns <= LOOP_SHARED_NS));
+    if (candidate_up) {
         ctl->facts.down = 0;
-    else if (!shares || !ctl->both_down_ns || now - ctl->both_down_ns > LOOP_SHARED_NS)
+    } else if (both && ctl->shared_ns < CONTROLLER_SHARED_NS) {
+        ctl->facts.down = 0;
+        ctl->shared = true;
+    } else {
         ctl->facts.down++;
+    }
+}
+
+// How long the candidate was spared in this stage. What spares it withholds a pass, too.
+static void loop_shared(struct controller *ctl, int64_t now)
+{
+    if (ctl->shared) {
+        ctl->shared_ns += now - ctl->looked_ns;
+        ctl->facts.shared = true;
+    }
+    ctl->shared = false;
+    ctl->looked_ns = now;
 }
 
 static void loop_look(struct controller *ctl)
@@ -292,6 +308,7 @@ static bool loop_once(struct controller *ctl, enum exit_code *ret_exit)
         ctl->look_ns = now + LOOP_NS;
         loop_look(ctl);
         controller_recent_look(ctl);
+        loop_shared(ctl, now);
     }
     if (now >= ctl->get_ns && !rollout_state_ended(ctl->machine.state)) {
         ctl->get_ns = now + (ctl->rollout->traffic.kind == ROLLOUT_HOOKS ? LOOP_GET_HOOKS_NS : CONTROLLER_SECOND_NS);

@@ -80,11 +80,11 @@ static const char *act_stage_name(const struct controller *ctl, int stage)
     return stage < 0 ? "none" : ctl->rollout->stages[stage].name;
 }
 
-// A person goes on with a stage that lacks log lines: nothing of what they were can be known any more.
+// A person goes on with a stage that lacks log lines, of which nothing can be known any more, or that both arms failed in.
 static bool act_judges_anew(const struct controller *ctl, enum rollout_rule rule, enum rollout_state to)
 {
     return rule == RULE_PERSON && to == ROLLOUT_RUNNING && ctl->machine.state == ROLLOUT_PAUSED && ctl->machine.stage >= 0 &&
-           ctl->stages[ctl->machine.stage].lost > 0;
+           (ctl->stages[ctl->machine.stage].lost > 0 || ctl->facts.shared);
 }
 
 // ctl->reason, from the rule and what is known. to: the state that follows.
@@ -128,7 +128,9 @@ static void act_reason(struct controller *ctl, enum rollout_rule rule, enum roll
     case RULE_PERSON:
         snprintf(text, size, "%s%s%s", person ? rollout_verb_name(ctl->request.verb) : "started",
                  person && ctl->request.reason[0] ? ": " : "", person ? ctl->request.reason : "");
-        if (act_judges_anew(ctl, rule, to))
+        if (act_judges_anew(ctl, rule, to) && ctl->facts.shared)
+            snprintf(text + strlen(text), size - strlen(text), "; the stage is judged anew, for both arms failed together in it");
+        else if (act_judges_anew(ctl, rule, to))
             snprintf(text + strlen(text), size - strlen(text), "; the stage is judged anew, for %" PRId64 " of its log lines were lost",
                      ctl->stages[ctl->machine.stage].lost);
         break;
@@ -422,7 +424,7 @@ static void act_wait(struct controller *ctl, bool waits, double percent)
         log_error("the way back has to wait: the baseline is down by the proxy's health check; the candidate keeps its %.3g %% until it is up",
                   percent);
     if (waits && !told)
-        snprintf(ctl->reason + len, sizeof ctl->reason - len, ACT_WAITS "%s whatever it is",
+        snprintf(ctl->reason + len, sizeof ctl->reason - len, ACT_WAITS "%s in any case",
                  unit_format_ns(span, sizeof span, (double)controller_wait_ns(ctl)));
     if (!waits && told) {
         snprintf(told, sizeof ctl->reason - len, ctl->up[CANARY_BASELINE] == 1 ? "; carried out after it had waited for a baseline that was down"

@@ -237,7 +237,8 @@ void controller_begin_stage(struct controller *ctl, int stage)
         .judged_from_s = now_s + 1 + (plan->warm_up_ns + CONTROLLER_SECOND_NS - 1) / CONTROLLER_SECOND_NS};
     ctl->patience_ns = ctl->evidence_ns = clock_monotonic_ns();
     ctl->facts.down = 0;
-    ctl->facts.maybe_tripped = ctl->facts.lost_before = false;
+    ctl->shared_ns = 0;
+    ctl->facts.maybe_tripped = ctl->facts.lost_before = ctl->facts.shared = false;
     controller_recent_clear(ctl);
     evidence_enter(ctl, stage);
     evidence_shadow_end(ctl);
@@ -259,7 +260,7 @@ void controller_judge_anew(struct controller *ctl)
         return;
     ctl->stages[stage].begin_s = ctl->stages[stage].judged_from_s = now_s + 1;
     ctl->stages[stage].lost = 0;
-    ctl->facts.maybe_tripped = ctl->facts.lost_before = false;
+    ctl->facts.maybe_tripped = ctl->facts.lost_before = ctl->facts.shared = false;
     ctl->folded_s = now_s; // a clock that was set back tells the same seconds again
     ctl->evidence_ns = ctl->patience_ns = clock_monotonic_ns();
     evidence_enter(ctl, stage);

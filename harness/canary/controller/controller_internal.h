@@ -11,6 +11,7 @@
 #include "reports/analyse/canary/recent.h"
 
 #define CONTROLLER_SECOND_NS 1000000000
+#define CONTROLLER_SHARED_NS 30000000000 // an outage of both is spared no longer than this in a stage: the candidate may have brought it about
 
 enum {
     CONTROLLER_PENDING_MAX = 900, // seconds that wait for a locked store, 9 KiB each; then it counts as failed
@@ -77,6 +78,8 @@ struct controller {
     char store_text[CONTROLLER_TEXT], traffic_text[CONTROLLER_TEXT];
     int up[CANARY_ARMS];
     int64_t both_down_ns; // when both were, last; 0: never
+    bool shared;          // at this look the candidate is spared a tripwire, for the baseline fails as well
+    int64_t shared_ns, looked_ns; // how long it was, in this stage; the look before
     bool drained;
 
     struct rollout_request request; // taken, not yet looked at by the machine

@@ -48,15 +48,15 @@ int controller_begin(struct controller *ctl, double *ret_percent, bool *ret_forg
     if (rc)
         return rc;
     ctl->wall_offset_ns = clock_wall_ns() - clock_monotonic_ns();
-    ctl->patience_ns = ctl->paused_ns = ctl->evidence_ns = ctl->proxy_seen_ns = clock_monotonic_ns();
+    ctl->patience_ns = ctl->paused_ns = ctl->evidence_ns = ctl->proxy_seen_ns = ctl->looked_ns = clock_monotonic_ns();
     if (percent > ctl->machine.percent + MACHINE_TOLERANCE)
         snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "the candidate had %.3g %% of the traffic instead of %.3g %%", percent,
                  ctl->machine.percent);
     *ret_percent = percent;
     *ret_forgot = begin_forgot(ctl);
-    bool goes_on = !ctl->machine.moving && !rollout_state_ended(ctl->machine.state);
+    bool goes_on = !ctl->machine.moving && !rollout_state_ended(ctl->machine.state) && percent > MACHINE_TOLERANCE;
     if (goes_on && !*ret_forgot && percent < ctl->machine.percent - MACHINE_TOLERANCE)
-        snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "while no controller ran, somebody has lowered the candidate's share to %.3g %% "
+        snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "while no controller ran, the candidate's share was lowered to %.3g %% "
                  "from %.3g %%: it stays; `upgate canary resume` sets the stage's again", percent, ctl->machine.percent);
     rc = store_begin(ctl->store, err);
     if (rc == 0)

@@ -38,8 +38,14 @@ void controller_recent_look(struct controller *ctl)
                                                                               baseline->given_up}});
     // Of all that the baseline ever had: at 100 % it has nothing new.
     double usual = baseline->requests >= RECENT_USUAL_MIN ? (double)baseline->given_up / (double)baseline->requests : NAN;
-    ctl->facts.refused = canary_recent_refused(&ctl->recent);
-    ctl->facts.recent_errors = canary_recent_errors(&ctl->recent, usual);
-    if (canary_recent_errors_lost(&ctl->recent, usual) > ctl->rollout->rules.tripwire_error_rate) // false for NaN
+    double limit = ctl->rollout->rules.tripwire_error_rate; // comparisons are false for NaN
+    bool spares = ctl->shared_ns < CONTROLLER_SHARED_NS;
+    double errors = canary_recent_errors_alone(&ctl->recent, usual);
+    uint64_t refused = canary_recent_refused_alone(&ctl->recent);
+    ctl->facts.refused = spares ? canary_recent_refused(&ctl->recent) : refused;
+    ctl->facts.recent_errors = spares ? canary_recent_errors(&ctl->recent, usual) : errors;
+    ctl->shared |= (refused >= ctl->rollout->unreachable && ctl->facts.refused < ctl->rollout->unreachable) ||
+                   (errors > limit && !(ctl->facts.recent_errors > limit));
+    if (canary_recent_errors_lost(&ctl->recent, usual) > limit)
         ctl->facts.maybe_tripped = true;
 }

@@ -107,6 +107,9 @@ static void judge_missing(const struct rollout_stage *stage, const struct judge_
     else if (open)
         snprintf(ret->text, sizeof ret->text, "%s is undecided after %" PRIu64 " requests%s", canary_metric_name(open->metric),
                  open->requests, more);
+    else if (ret->withheld && facts->shared)
+        snprintf(ret->text, sizeof ret->text, "soaked, and every gated metric within its bound, but both arms failed together by more than the "
+                 "tripwire, which the candidate may have brought about; `resume` a pause to judge the stage anew");
     else if (ret->withheld)
         snprintf(ret->text, sizeof ret->text, "soaked, and every gated metric within its bound, but %" PRIu64 " log lines were lost, %s; "
                  "`resume` a pause to judge the stage anew, once no line is lost", facts->lost,
@@ -201,7 +204,7 @@ void judge_stage(const struct rollout *rollout, int stage, const struct judge_fa
     uint64_t requests = facts->requests[alone ? CANARY_BASELINE : CANARY_CANDIDATE];
     ret->soaked = facts->judged_ns >= plan->soak_ns;
     ret->requests_enough = requests >= plan->requests && requests > 0; // of nothing nothing follows
-    ret->withheld = (open && open->withheld) || (!open && (facts->maybe_tripped || facts->lost_before));
+    ret->withheld = (open && open->withheld) || (!open && (facts->maybe_tripped || facts->lost_before || facts->shared));
     ret->cells_passed = !open && gated == wanted && !ret->withheld; // a cell that is not there has not passed
     judge_tripwires(rollout, facts, ret);
     if (ret->tripped)

@@ -16,6 +16,7 @@ struct judge_facts { // of the present stage
     uint64_t down;                  // looks in a row at which the candidate was down and the baseline was not
     uint64_t lost;                  // log lines of the stage that were lost: the cells know of them
     bool maybe_tripped;             // with all that was lost within ten seconds as its errors, the tripwire would have fired
+    bool shared;                    // both arms failed together, or were down, so that no tripwire fired
     bool lost_before;               // some were lost before this controller was started: nobody knows when
 };
 
@@ -24,13 +25,13 @@ struct judge_answer {
     enum rollout_rule tripwire;
     int failed; // index of the first gated cell that fails; -1: none
     bool soaked, requests_enough, cells_passed;
-    bool withheld; // by lost lines only: it would pass
+    bool withheld; // by lost lines or an outage of both only: it would pass
     bool wrong;    // wrong answers beyond their limit, or their cell fails: whatever else has tripped or failed
     char text[400]; // why, or what is missing: for people
 };
 
 // A stage passes by time (soak), by count (requests of the candidate) and by its gated cells, and only where lost log lines, each the
-// worst that it can have been, would change none of it. Which cells:
+// worst that it can have been, would change none of it, and both arms have not failed together. Which cells:
 //   with traffic on both arms  every gated one has passed, on requests of both in this stage
 //   100 %                      nothing is left to compare with: none has failed, and the last 10 s were as the baseline's were (alone.h)
 //   A/A                        the arms are equal, none has failed

@@ -47,7 +47,7 @@ static bool recent_shared(const struct canary_recent_look *then, const struct ca
     return errors > 0 && 2 * errors >= rate * (double)baseline.requests;
 }
 
-static double recent_rate(const struct canary_recent *recent, double usual, bool with_lost)
+static double recent_rate(const struct canary_recent *recent, double usual, bool with_lost, bool compares)
 {
     double worst = NAN;
     const struct canary_recent_look *now = recent->looks + (recent->count ? recent->count - 1 : 0);
@@ -60,7 +60,7 @@ static double recent_rate(const struct canary_recent *recent, double usual, bool
         if (requests < (i == 0 ? RECENT_WHOLE_MIN : RECENT_PART_MIN) || (with_lost && !lost))
             continue;
         double rate = fmax(0, errors - CANARY_BURSTS) / (double)requests;
-        if (!with_lost && recent_shared(then, now, rate, usual))
+        if (compares && recent_shared(then, now, rate, usual))
             rate = 0;
         worst = fmax(worst, rate); // not NaN, where either is a number
     }
@@ -69,12 +69,22 @@ static double recent_rate(const struct canary_recent *recent, double usual, bool
 
 double canary_recent_errors(const struct canary_recent *recent, double usual)
 {
-    return recent_rate(recent, usual, false);
+    return recent_rate(recent, usual, false, true);
+}
+
+double canary_recent_errors_alone(const struct canary_recent *recent, double usual)
+{
+    return recent_rate(recent, usual, false, false);
 }
 
 double canary_recent_errors_lost(const struct canary_recent *recent, double usual)
 {
-    return recent_rate(recent, usual, true);
+    return recent_rate(recent, usual, true, false);
+}
+
+uint64_t canary_recent_refused_alone(const struct canary_recent *recent)
+{
+    return recent->count ? recent->looks[recent->count - 1].refused - recent->looks[0].refused : 0;
 }
 
 uint64_t canary_recent_refused(const struct canary_recent *recent)
@@ -83,7 +93,7 @@ uint64_t canary_recent_refused(const struct canary_recent *recent)
         return 0;
     const struct canary_recent_look *then = &recent->looks[0], *now = &recent->looks[recent->count - 1];
     struct canary_recent_baseline baseline;
-    uint64_t refused = now->refused - then->refused;
+    uint64_t refused = canary_recent_refused_alone(recent);
     double requests = (double)(now->requests - then->requests);
     bool shared = recent_baseline(then, now, &baseline) && baseline.refused &&
                   2 * (double)baseline.refused * requests >= (double)refused * (double)baseline.requests;

@@ -36,5 +36,8 @@ double canary_recent_errors(const struct canary_recent *recent, double usual);
 double canary_recent_errors_lost(const struct canary_recent *recent, double usual);
 // Connections in these ten seconds; 0 where the baseline refused half the share or more of its own.
 uint64_t canary_recent_refused(const struct canary_recent *recent);
+// Both, whatever the baseline did.
+double canary_recent_errors_alone(const struct canary_recent *recent, double usual);
+uint64_t canary_recent_refused_alone(const struct canary_recent *recent);
 
 #endif
