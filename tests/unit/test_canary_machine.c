@@ -391,6 +391,10 @@ TEST(a_share_that_somebody_lowered_stays)
         CHECK_INT(step.next.state, ROLLOUT_PAUSED);
         CHECK_DBL(step.next.percent, 10, 0);
     }
+    machine.state = ROLLOUT_RUNNING; // a controller that could not go on took all of it, and could not say so
+    struct machine_step again = machine_start(&plan, &machine, 0, false, WINDOW_OPEN);
+    CHECK_INT(again.action, ACTION_MOVE);
+    CHECK_DBL(again.next.to.percent, 25, 0);
     machine = step.next;
     CHECK_INT(machine_start(&plan, &machine, 10, false, WINDOW_OPEN).action, ACTION_NONE); // however often it is started
     CHECK_INT(machine_step(&plan, &machine, &calm).action, ACTION_NONE);

@@ -324,6 +324,19 @@ TEST(killed_and_cannot_go_on)
         CHECK_INT(rig_run(), 0);
         rig_end();
     }
+    rig_begin(STAGES); // the same within a stage: the next start goes on
+    canary_world->kill_at_poll = 20;
+    CHECK_INT(rig_run(), KILLED);
+    canary_world->kill_at_poll = 0;
+    CHECK_DBL(canary_world->percent, 10, 0);
+    canary_world->open_fails = true;
+    CHECK_INT(rig_run(), REFUSED + EINVAL);
+    CHECK_DBL(canary_world->percent, 0, 0);
+    canary_world->open_fails = false;
+    CHECK_INT(rig_run(), 0);
+    CHECK_DBL(canary_world->percent, 100, 0);
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE state_to = 'paused'"), 0);
+    rig_end();
 }
 
 static void refuse_sets(struct canary_world *world)
@@ -414,7 +427,7 @@ TEST(a_share_that_somebody_lowered_meanwhile_stays)
     CHECK_INT(canary_world->set_count, 1);
     CHECK_STR(rig_text("SELECT state FROM rollout"), "paused");
     CHECK_STR(rig_text(LAST_RULE), "traffic");
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "somebody has lowered the candidate's share to 2 % from 10 %");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "the candidate's share was lowered to 2 % from 10 %");
     canary_world->kill_at_poll = 0;
     canary_world->script = resume_after_a_while;
     int64_t began = canary_world->now_ns;
@@ -428,7 +441,7 @@ TEST(a_share_that_somebody_lowered_meanwhile_stays)
     canary_world->kill_at_poll = 0;
     canary_world->now_ns += 2 * (int64_t)NS;
     canary_world->proxy_ns = canary_world->now_ns;
-    canary_world->percent = 0;
+    canary_world->percent = 3; // its file's
     canary_world->now_ns += 2 * (int64_t)NS;
     began = canary_world->now_ns;
     CHECK_INT(rig_run(), 0);

@@ -337,7 +337,9 @@ struct machine_step machine_start(const struct machine_plan *plan, const struct 
         return machine_down(&seen, ROLLOUT_FAILED, RULE_TRAFFIC);
     if (held)
         return machine_none(&seen);
-    if (lower && !forgot) // whoever took traffic from the candidate had a reason: a person gives it back
+    // Whoever took traffic from the candidate had a reason: a person gives it back. All of it is what a controller takes that cannot go on
+    // and can store nothing.
+    if (lower && !forgot && percent > MACHINE_TOLERANCE)
         return machine_record(&seen, ROLLOUT_PAUSED, RULE_TRAFFIC);
     if (lower || machine->state == ROLLOUT_PAUSED || plan->stages[machine->stage].aa)
         return machine_enter(plan, &seen, machine->stage, ROLLOUT_PAUSED, window, RULE_RESTART);
