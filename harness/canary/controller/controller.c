@@ -267,10 +267,8 @@ static struct machine_input loop_input(struct controller *ctl)
                                   .window = window_at(ctl->rollout, clock_wall_ns() / CONTROLLER_SECOND_NS),
                                   .request = ctl->request.verb,
                                   .drained = ctl->drained && (ctl->why_done || machine->state != ROLLOUT_ROLLED_BACK)};
-    if (machine->stage >= 0) {
-        const struct rollout_stage *stage = &ctl->rollout->stages[machine->stage];
-        input.impatient = now - ctl->patience_ns > stage->patience_ns;
-    }
+    if (machine->stage >= 0)
+        input.impatient = now - ctl->patience_ns > ctl->rollout->stages[machine->stage].patience_ns;
     input.waited = now - ctl->paused_ns > controller_wait_ns(ctl);
     // A move up without a living baseline would have no way back, and of a pause that nobody came to look at all users would get the errors
     // of a server that is down.

@@ -421,14 +421,15 @@ static void act_wait(struct controller *ctl, bool waits, double percent)
     char *told = strstr(ctl->reason, ACT_WAITS), span[32];
     size_t len = told ? (size_t)(told - ctl->reason) : strlen(ctl->reason);
     if (waits && !ctl->waits)
-        log_error("the way back has to wait: the baseline is down by the proxy's health check; the candidate keeps its %.3g %% until it is up",
-                  percent);
+        log_error("the way back has to wait: the baseline is down by the proxy's health check; the candidate keeps its %.3g %% until it is "
+                  "up, for %s at most", percent, unit_format_ns(span, sizeof span, (double)controller_wait_ns(ctl)));
     if (waits && !told)
         snprintf(ctl->reason + len, sizeof ctl->reason - len, ACT_WAITS "%s in any case",
                  unit_format_ns(span, sizeof span, (double)controller_wait_ns(ctl)));
     if (!waits && told) {
-        snprintf(told, sizeof ctl->reason - len, ctl->up[CANARY_BASELINE] == 1 ? "; carried out after it had waited for a baseline that was down"
-                                                                               : "; carried out, though the baseline was down: no time to wait any more");
+        snprintf(told, sizeof ctl->reason - len, "%s",
+                 ctl->up[CANARY_BASELINE] == 1 ? "; carried out after it had waited for a baseline that was down"
+                                               : "; carried out, though the baseline was down: it must not wait any more");
         log_warn("the way back that waited is carried out now");
     }
     ctl->waits = waits;
@@ -463,8 +464,10 @@ static bool act_begin_move(struct controller *ctl, const struct machine_step *st
     ctl->decision = 0;
     if (!late)
         stored = act_store(ctl, step, false);
-    if (waits && ctl->store_failed)
-        act_wait(ctl, waits = false, step->next.percent);
+    if (waits && ctl->store_failed) {
+        waits = false;
+        act_wait(ctl, waits, step->next.percent);
+    }
     if ((forward || waits) && !stored) { // never what nobody could find again; it is decided anew
         ctl->waits = false;
         return true;
