@@ -79,6 +79,18 @@ static bool health_judged_phase(const struct pair_head *head)
     return head->phase == PAIR_PHASE_MAIN || head->phase == PAIR_PHASE_CONFIRM;
 }
 
+// This pair failed while both sides were alive, and launches of the workload run one after the other since: `auto` has taken that for why.
+static bool health_beside(const struct workload_facts *facts, int idx)
+{
+    const struct pair_head *heads = facts->heads;
+    if (!health_judged_phase(&heads[idx]) || heads[idx].fate != PAIR_FATE_FAILED || heads[idx].interleave == PLAN_INTERLEAVE_LAUNCHES)
+        return false;
+    for (int i = idx + 1; i < facts->head_count; i++)
+        if (health_judged_phase(&heads[i]) && heads[i].interleave == PLAN_INTERLEAVE_LAUNCHES)
+            return true;
+    return false;
+}
+
 // A launch of this side, in whatever phase, that ran well (or was stopped while it did).
 static bool health_works(const struct workload_facts *facts, int side)
 {
@@ -96,7 +108,7 @@ static int health_trailing(const struct workload_facts *facts, bool ret_bad[PLAN
     int count = 0;
     *ret_last = -1;
     for (int i = facts->head_count - 1; i >= 0; i--) {
-        if (!health_judged_phase(&facts->heads[i]))
+        if (!health_judged_phase(&facts->heads[i]) || health_beside(facts, i))
             continue;
         if (facts->heads[i].fate != PAIR_FATE_FAILED)
             break;
@@ -169,9 +181,9 @@ static struct health_failed health_failed_of(const struct workload_facts *facts,
     struct health_failed failed = {.aborted_b = -1};
     int total = 0;
     for (int i = 0; i < facts->head_count; i++)
-        total += health_judged_phase(&facts->heads[i]) && facts->heads[i].fate == PAIR_FATE_FAILED;
+        total += health_judged_phase(&facts->heads[i]) && facts->heads[i].fate == PAIR_FATE_FAILED && !health_beside(facts, i);
     for (int i = 0; i < facts->head_count && failed.pairs < total - trailing; i++) {
-        if (!health_judged_phase(&facts->heads[i]) || facts->heads[i].fate != PAIR_FATE_FAILED)
+        if (!health_judged_phase(&facts->heads[i]) || facts->heads[i].fate != PAIR_FATE_FAILED || health_beside(facts, i))
             continue;
         bool bad_a = health_is_bad(facts->fates[i][0]), bad_b = health_is_bad(facts->fates[i][1]);
         failed.pairs++;
@@ -224,6 +236,30 @@ static void health_intermittent(struct store *store, const struct workload_facts
                  !alone                           ? ""
                  : effect == FINDING_INCONCLUSIVE ? ", without a step call: once, that may be chance; run again"
                                                   : ", by its own act (an abort signal, or an exit code behind a step call): once is a fail");
+    free(reason);
+}
+
+// What fails only while the other side is alive is no fault of either; but nobody has seen them together, and a pass says so. Where launches
+// one after the other fail, too, that is said instead.
+static void health_apart(struct store *store, const struct workload_facts *facts, struct findings *findings)
+{
+    int count = 0, only[PLAN_SIDES] = {0};
+    int64_t last = 0;
+    for (int i = 0; i < facts->head_count && facts->main_count; i++) {
+        if (!health_beside(facts, i))
+            continue;
+        bool bad_a = health_is_bad(facts->fates[i][0]), bad_b = health_is_bad(facts->fates[i][1]);
+        count++;
+        only[0] += bad_a && !bad_b;
+        only[1] += bad_b && !bad_a;
+        last = facts->heads[i].id;
+    }
+    if (!count)
+        return;
+    char *reason = store_get_text(store, "SELECT reason FROM pair WHERE id = ?", "i", last);
+    findings_add(findings, facts->name, "beside", only[0] == only[1] ? -1 : only[1] > only[0], FINDING_NOTE,
+                 "%d pair%s failed while both sides were alive, the baseline alone in %d, the candidate alone in %d: launches run one after the "
+                 "other since; %s", count, count == 1 ? "" : "s", only[0], only[1], reason ? reason : "no reason recorded");
     free(reason);
 }
 
@@ -346,6 +382,7 @@ void health_check(struct store *store, const struct workload_facts *facts, const
     if (!skipped && !slipped && (trailing >= HEALTH_ATTEMPTS || (trailing > 0 && ended)))
         health_given_up(store, facts, trailing, bad, last, &health, findings);
     health_intermittent(store, facts, slipped ? 0 : trailing, slipped, findings);
+    health_apart(store, facts, findings);
     health_voids(store, facts, ended, schedule, &health, findings);
     health_steady(facts, findings);
     health_work(facts, gate, findings);

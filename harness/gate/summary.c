@@ -279,6 +279,7 @@ static void summary_pass(const struct summary_input *input, const struct summary
     if (input->parity_count)
         strbuf_add(text, "; parity holds for %d of %d", input->parity_count, input->parity_count);
     summary_add_notes(input->run, "outputs", text);
+    summary_add_notes(input->run, "beside", text);
     summary_add_notes(input->run, "outside", text); // what the margins above do not speak of
     summary_add_uncompared(input, text);
     summary_add_uncounted(input->run, text);

@@ -274,6 +274,26 @@ static bool session_was_skipped(const struct session *session, const struct sess
     return count > 0;
 }
 
+// Pairs that failed while both sides were alive, before `auto` has found out how they take turns (session_fall_back).
+#define SESSION_BESIDE_SQL \
+    "FROM pair p WHERE p.workload_id = ? AND p.state = 'failed' AND p.phase = 'main' AND p.interleave <> 'launches' AND " \
+    "EXISTS (SELECT 1 FROM launch l JOIN launch o ON o.pair_id = l.pair_id AND o.side <> l.side WHERE l.pair_id = p.id AND " \
+    "l.state NOT IN ('ok', 'stopped') AND l.ended_ns < o.ended_ns)"
+
+static void session_restore_beside(struct store *store, struct session_workload *workload)
+{
+    int64_t count = 0;
+    if (workload->interleave == PLAN_INTERLEAVE_AUTO)
+        store_get_int(store, &count, NULL, "SELECT count(*) " SESSION_BESIDE_SQL, "i", workload->id);
+    workload->beside = (int)count;
+    workload->failures = workload->failures > workload->beside ? workload->failures - workload->beside : 0;
+    if (workload->beside < SESSION_BESIDE_MAX)
+        return;
+    char *reason = store_get_text(store, "SELECT p.reason " SESSION_BESIDE_SQL " ORDER BY p.id DESC LIMIT 1", "i", workload->id);
+    workload->apart = session_apart_note(reason ? reason : "no reason recorded");
+    free(reason);
+}
+
 // What earlier parts of this run have found out, as --resume needs it.
 static int session_restore(struct session *session, struct session_workload *workload,
                            struct error *err)
@@ -323,6 +343,7 @@ static int session_restore(struct session *session, struct session_workload *wor
                   "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'failed' AND "
                   "phase IN ('main', 'confirm')", "i", workload->id);
     workload->failures_all = (int)value;
+    session_restore_beside(store, workload);
     workload->broken = session_failed_too_often(workload) || session_was_skipped(session, workload) ||
                        workload->voids > session->plan->schedule.voids_max;
     return 0;
@@ -477,8 +498,10 @@ static int session_start(struct session *session, struct error *err)
 
 static void session_close(struct session *session)
 {
-    for (int i = 0; session->workloads && i < session->plan->workload_count; i++)
+    for (int i = 0; session->workloads && i < session->plan->workload_count; i++) {
         free(session->workloads[i].note);
+        free(session->workloads[i].apart);
+    }
     free(session->workloads);
     for (int side = 0; side < PLAN_SIDES; side++) {
         json_decref(session->process_facts[side]); // of a pair that was stopped

@@ -17,6 +17,7 @@
 
 enum {
     SESSION_FAILURES_MAX = 2, // failed pairs in a row after which a workload is given up
+    SESSION_BESIDE_MAX = 2,   // pairs that failed while both sides were alive, after which `auto` runs them one after the other
     SESSION_LOST_MAX = 3,     // pairs in a row for which a node was lost, after which the run ends
     SESSION_FAILURES_ALL = 8, // and in all: where good ones come between. Seven of one side alone are told from chance
     SESSION_CELLS_MAX = 16    // of a workload, on the display
@@ -34,6 +35,8 @@ struct session_workload {
     int failures;         // in a row
     int failures_all;
     bool broken;          // given up
+    int beside;           // of `auto`, as long as nothing is known: pairs that failed while both sides were alive, not for want of memory
+    char *apart;          // why launches run one after the other, from the last one of those on; else NULL
     int steps_seen;       // bit mask of the sides of which a launch made step calls
     bool finds_steps;     // of a command: steps are looked for, as long as that is of use
     bool steps_open;      // how many its launches make is not known yet
@@ -93,6 +96,8 @@ extern volatile int session_stop; // set by SIGINT, SIGTERM, SIGHUP
 int session_pair(struct session *session, struct session_workload *workload, const char *phase,
                  struct error *err);
 bool session_failed_too_often(const struct session_workload *workload);
+// What a workload's note says of sides that cannot be alive together. Caller frees.
+char *session_apart_note(const char *reason);
 // A pair of the baseline against itself, side b held longer.
 int session_pair_control(struct session *session, struct session_workload *workload,
                          const struct gate_control *control, struct error *err);

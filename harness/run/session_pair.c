@@ -292,6 +292,21 @@ static int session_crowded_out(enum plan_interleave interleave, const struct pai
     return -1;
 }
 
+// Memory that did not do for both says so itself, or a side was not even started.
+static bool session_short_of_memory(const struct pair *pair)
+{
+    for (int side = 0; side < PLAN_SIDES; side++)
+        if (!pair->launches[side] || session_lacked_memory(pair->launches[side]))
+            return true;
+    return false;
+}
+
+char *session_apart_note(const char *reason)
+{
+    return xasprintf("the two sides cannot be alive together (%s): one after the other; expect a spread of pairs some 10 times larger on a shared "
+                     "machine, and so many more pairs", reason);
+}
+
 // What `auto` tries after a pair that failed: another interleave, and why; the note is kept when a pair
 // has shown that it works. True = run the pair again, this one does not count.
 static bool session_fall_back(const struct session *session, struct session_workload *workload, const struct pair *pair,
@@ -314,14 +329,19 @@ static bool session_fall_back(const struct session *session, struct session_work
         return true;
     }
     // A side that ran out of memory may have been looked at only when the other one had made its last step.
-    if (workload->interleave != PLAN_INTERLEAVE_LAUNCHES && (pair->failed_beside || session_crowded_out(workload->interleave, pair) >= 0)) {
+    if (workload->interleave == PLAN_INTERLEAVE_LAUNCHES || !(pair->failed_beside || session_crowded_out(workload->interleave, pair) >= 0))
+        return false;
+    if (session_short_of_memory(pair)) {
         workload->interleave = PLAN_INTERLEAVE_LAUNCHES;
         free(*ret_note);
-        *ret_note = xasprintf("the two sides cannot be alive together (%s): one after the other; expect a "
-                              "spread of pairs some 10 times larger on a shared machine, and so many "
-                              "more pairs", pair->reason);
+        *ret_note = session_apart_note(pair->reason);
         return true;
     }
+    // Any other crash may be one side's own, and come alone as well: this pair is stored, and counts as failed unless the next one fails so,
+    // too. It is none of those by which a workload is given up: launches one after the other have their two attempts.
+    workload->failures--;
+    if (++workload->beside == SESSION_BESIDE_MAX)
+        workload->apart = session_apart_note(pair->reason);
     return false;
 }
 
@@ -496,8 +516,11 @@ int session_pair(struct session *session, struct session_workload *workload, con
     char *note = NULL;
     int rc = 0;
     if (was_auto)
-        workload->interleave = workload->plan->steps_from == PLAN_STEPS_FROM_OFF ? session_whole(session)
-                                                                                 : PLAN_INTERLEAVE_STEPS;
+        workload->interleave = workload->apart                                     ? PLAN_INTERLEAVE_LAUNCHES
+                               : workload->plan->steps_from == PLAN_STEPS_FROM_OFF ? session_whole(session)
+                                                                                   : PLAN_INTERLEAVE_STEPS;
+    if (was_auto && workload->apart)
+        note = xstrdup(workload->apart);
     while (rc == 0 && again) {
         struct pair_spec spec = session_spec(session, workload, phase, idx);
         struct pair *pair = NULL;

@@ -21,9 +21,9 @@ def interleaves(case):
 
 
 def overlaps(case):
-    """Pairs in which both launches were alive at the same time."""
-    return case.value("SELECT count(*) FROM launch a JOIN launch b ON a.pair_id = b.pair_id AND a.side = 0 AND "
-                      "b.side = 1 WHERE a.started_ns < b.ended_ns AND b.started_ns < a.ended_ns")
+    """Pairs that count in which both launches were alive at the same time."""
+    return case.value("SELECT count(*) FROM launch a JOIN launch b ON a.pair_id = b.pair_id AND a.side = 0 AND b.side = 1 "
+                      "JOIN pair p ON p.id = a.pair_id WHERE p.state = 'valid' AND a.started_ns < b.ended_ns AND b.started_ns < a.ended_ns")
 
 
 def test_steps(case):
@@ -74,14 +74,16 @@ def test_auto_takes_steps(case):
 
 
 def test_auto_falls_back_to_launches(case):
-    """Where the second side finds the first one in its way."""
+    """Where the second side finds the first one in its way: twice, so that it is no crash that would come alone as well."""
     case.plan(EXCLUSIVE)
     done = case.run(env={"LOCK": case.path("lock")})
     check_judged(case, done)
     check_says(done, "the two sides cannot be alive together", "one after the other", "more pairs")
     assert interleaves(case) == [("w0", "launches")] and overlaps(case) == 0
-    assert case.pairs() == 3 and case.pairs("failed") == 0
+    assert case.pairs() == 3 and case.pairs("failed") == 2
     assert "cannot be alive together" in case.value("SELECT note FROM workload")
+    (effect, text), = case.rows("SELECT effect, text FROM finding WHERE kind IN ('beside', 'crash')")
+    assert effect == "note" and text.startswith("2 pairs failed while both sides were alive") and text.endswith("exited with 1"), text
 
 
 def test_auto_falls_back_to_launches_with_step_calls(case):
@@ -95,7 +97,7 @@ steps(20)
     check_judged(case, done)
     check_says(done, "the two sides cannot be alive together")
     assert interleaves(case) == [("w0", "launches")]
-    assert case.rows("SELECT DISTINCT steps FROM launch") == [(20,)]
+    assert case.rows("SELECT DISTINCT l.steps FROM launch l JOIN pair p ON p.id = l.pair_id WHERE p.state = 'valid'") == [(20,)]
 
 
 def test_auto_falls_back_to_launches_for_want_of_memory(case):
@@ -180,6 +182,15 @@ def test_another_crash_is_not_tried_alone(case):
     check_code(done, 1)
     assert case.pairs("failed") == 1, str(done)
     assert launched(case) == case.value("SELECT count(*) FROM launch WHERE side = 1")
+
+
+def test_a_crash_in_the_first_pair_is_a_crash(case):
+    """Once, beside the other: the next pair shows that both can be alive, and so it is no reason to run them one after the other."""
+    python(case, LACKS.replace("MemoryError", "ValueError") % "(0,)")
+    done = case.run(env={"COUNT": case.path("count")})
+    check_code(done, 1)
+    assert interleaves(case) == [("w0", "steps")] and case.pairs("failed") == 1, str(done)
+    assert case.value("SELECT effect FROM finding WHERE kind = 'crash'") == "fail", str(done)
 
 
 def test_ranks_in_slices_and_launches(case):

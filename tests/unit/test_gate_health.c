@@ -163,6 +163,45 @@ TEST(a_crash_of_the_candidate_alone_never_passes)
     world_close(&world);
 }
 
+// `auto` has run both sides at once, twice, and launches one after the other since. In these a crash is one like any other.
+TEST(pairs_that_fail_beside_the_other_side_are_said)
+{
+    struct world_pair apart = failed("stopped", "crashed");
+    apart.interleave = "launches";
+    world_open(&world, NULL, NULL);
+    world_sql(&world, "UPDATE workload SET interleave = 'launches'");
+    world_certificate(&world, "host", "launches", 0.01);
+    for (int i = 0; i < 2; i++)
+        world_pair(&world, failed("stopped", "crashed"));
+    world_pairs(&world, 10, (struct world_pair){.interleave = "launches"});
+    set_exit("exit_code = NULL, exit_signal = 6");
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_STR(world_text(&world, EFFECT("beside")), "note");
+    CHECK_STR(world_text(&world, EFFECT("crash")), "");
+    CHECK_CONTAINS(world_text(&world, REASON), "2 pairs failed while both sides were alive, the baseline alone in 0, the candidate alone in 2: "
+                                               "launches run one after the other since; planted by the test");
+    world_pair(&world, apart);
+    world_pairs(&world, 2, (struct world_pair){.interleave = "launches"});
+    set_exit("exit_code = NULL, exit_signal = 6");
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, REASON), "1 of 13 pairs failed and was made again");
+    world_close(&world);
+    // Nor are they among the two attempts of launches.
+    open_calibrated();
+    for (int i = 0; i < 2; i++)
+        world_pair(&world, failed("stopped", "crashed"));
+    world_pair(&world, apart);
+    set_exit("exit_code = NULL, exit_signal = 9");
+    world_state(&world, "running");
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_STR(world_text(&world, EFFECT("missing")), "");
+    world_pair(&world, apart);
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, EFFECT("missing")), "fail");
+    CHECK_STR(world_text(&world, EFFECT("beside")), "");
+    world_close(&world);
+}
+
 TEST(exit_codes_of_the_candidate_in_two_pairs_fail)
 {
     open_calibrated();
