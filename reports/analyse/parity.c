@@ -160,6 +160,16 @@ static void parity_hold(struct parity_result *result)
                                      : PARITY_PASS;
 }
 
+// A float64 run that yields NaN or Inf where both sides are finite is no measure of how far they are off: what is left out there would be
+// seen by nobody. Where they are equal nobody asks it.
+static bool parity_anchor_broken(const struct parity_input *input)
+{
+    for (size_t i = 0; input->anchor && i < input->count; i++)
+        if (input->a[i] != input->b[i] && isfinite(input->a[i]) && isfinite(input->b[i]) && !isfinite(input->anchor[i]))
+            return true;
+    return false;
+}
+
 static void parity_anchored(const struct parity_input *input, struct parity_result *result)
 {
     double unit = parity_rms(input->anchor, input->count);
@@ -269,7 +279,8 @@ struct parity_result parity_compare(const struct parity_input *input)
         return result;
     }
     result.cosine = parity_cosine(input);
-    if (input->anchor)
+    result.anchor_broken = parity_anchor_broken(input);
+    if (input->anchor && !result.anchor_broken)
         parity_anchored(input, &result);
     else
         parity_without_anchor(input, &result);

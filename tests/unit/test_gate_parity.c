@@ -189,6 +189,19 @@ TEST(without_an_anchor_rounding_cannot_be_told_from_a_defect)
     world_close(&world);
 }
 
+TEST(an_anchor_of_nan_fails_nobody)
+{
+    open_calibrated();
+    add_pairs(1e-3, 1e-3);
+    for (int i = 0; i < COUNT; i++)
+        truth[i] = NAN;
+    add_anchor(1);
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), "the float64 launch yields NaN or Inf where both sides do not, in 1 tensor");
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), ", no float64 anchor");
+    world_close(&world);
+}
+
 TEST(the_baselines_own_spread)
 {
     open_calibrated();

@@ -322,6 +322,38 @@ TEST(nan_and_inf)
     CHECK_INT(compare(NULL).state, PARITY_FAIL);
 }
 
+// A float64 run that breaks is no fault of the candidate's, and no cover for it.
+TEST(an_anchor_that_is_not_finite_is_none)
+{
+    tensors_make(1e-2, 1e-2);
+    for (int i = 0; i < COUNT; i++)
+        anchor[i] = NAN;
+    struct parity_result got = compare(anchor);
+    CHECK_INT(got.state, PARITY_INCONCLUSIVE);
+    CHECK_INT(got.rule, PARITY_RULE_TORCH_TESTING);
+    CHECK(got.anchor_broken);
+    CHECK_INT(compare_as(anchor, DTYPE_F32, yardstick_of(1e-2), unknown).state, PARITY_PASS); // by what other seeds say
+    for (int i = 0; i < COUNT; i++)
+        b[i] = 0;
+    CHECK_INT(compare(anchor).state, PARITY_FAIL);
+    // Some of it only: where it is NaN the candidate is wrong.
+    tensors_make(1e-4, 1e-4);
+    anchor[7] = NAN;
+    b[7] += 100;
+    got = compare(anchor);
+    CHECK_INT(got.state, PARITY_FAIL);
+    CHECK(got.anchor_broken);
+    // Where both sides are equal, or masked, it is not asked.
+    tensors_make(1e-2, 1e-2);
+    anchor[7] = a[7] = b[7] = -INFINITY;
+    anchor[8] = NAN;
+    b[8] = a[8];
+    got = compare(anchor);
+    CHECK_INT(got.state, PARITY_PASS);
+    CHECK_INT(got.rule, PARITY_RULE_FP64_ANCHORED);
+    CHECK(!got.anchor_broken);
+}
+
 TEST(nothing_compared_is_no_pass)
 {
     struct parity_input input = {.a = a, .b = b, .count = 0, .dtype = DTYPE_F32, .factor = 2};

@@ -33,6 +33,7 @@ struct parity_tally {
     long tensors, values;              // compared
     long equal;                        // tensors that are equal to the last bit
     long anchored;                     // tensors with float64 values of their own
+    long anchor_broken;                // with some that are not finite where both sides are, and no measure for them
     long digest_equal, digest_unequal; // no values to compare: by digest alone
     long beyond, beyond_unequal;       // no values were kept, for those before them took the room: by digest, and of them that differ
     long sketched, truncated;          // long tensors that differ: with a sketch, without one

@@ -201,7 +201,8 @@ static bool tensor_compare_view(struct parity_work *work, const struct tensor_ro
                                  .repeat = step->repeat,
                                  .drift_max = tensor_drift_max(work, a, before)};
     struct parity_result result = parity_compare(&input);
-    work->tally.anchored += truth && view == PARITY_VIEW_VALUES;
+    work->tally.anchored += truth && !result.anchor_broken && view == PARITY_VIEW_VALUES;
+    work->tally.anchor_broken += result.anchor_broken && view == PARITY_VIEW_VALUES;
     *before = (struct tensor_before){true, a->rank, a->step, result.error_b.all};
     tensor_keep_worst(work, a, view, &result);
     free(of_a);
