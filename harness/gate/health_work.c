@@ -92,21 +92,22 @@ static double work_margin(const struct plan_gate *gate, enum work_kind kind)
     return fmax(metric_infos[id].margin_default, metric->present ? metric->margin : 0);
 }
 
-// What a launch may have fewer of before that counts. A schedule gives both sides the same requests, however fast they are answered.
-static double work_margin_each(const struct workload_facts *facts, const struct plan_gate *gate, enum work_kind kind)
+// A schedule gives both sides the same requests, however fast they are answered: each is a step, and the slowest ones are the tail.
+static bool work_is_tail(const struct workload_facts *facts, const struct plan_gate *gate, enum work_kind kind)
 {
-    bool tail = kind == WORK_STEPS && facts->has_arrivals && cell_gated(facts, gate, METRIC_LATENCY_P99);
-    return tail ? work_tail_margin : work_margin(gate, kind);
+    return kind == WORK_STEPS && facts->has_arrivals && cell_gated(facts, gate, METRIC_LATENCY_P99);
 }
 
-// How many of them the candidate has in its typical launch, of each that the baseline has. Whoever sends requests for a time gets fewer
-// answers from one that is slower, which may be so by the margin: a launch has left some out that has so many fewer than that.
-static double work_usual(enum work_kind kind, double ratio)
+// How many of them the candidate has in its typical launch, of each that the baseline has. What runs for a time makes fewer steps, and
+// gets fewer answers, where it is slower, which may be so by the margin: a launch has left some out that has so many fewer than that. Of
+// one that makes the same number on both sides this is 1.
+static double work_usual(bool tail, double ratio)
 {
-    return kind == WORK_REQUESTS ? fmin(1, ratio) : 1;
+    return tail ? 1 : fmin(1, ratio);
 }
 
-static struct work_counts work_count(const struct workload_facts *facts, enum work_kind kind, double margin)
+// margin: what a launch may have fewer of before that counts.
+static struct work_counts work_count(const struct workload_facts *facts, enum work_kind kind, bool tail, double margin)
 {
     struct work_counts counts = {.ratio = 1};
     double *ratios = xcalloc((size_t)facts->main_count + 1, sizeof *ratios);
@@ -122,7 +123,7 @@ static struct work_counts work_count(const struct workload_facts *facts, enum wo
     if (both)
         counts.ratio = quantile_median(ratios, both);
     free(ratios);
-    const double usual[PLAN_SIDES] = {1, work_usual(kind, counts.ratio)};
+    const double usual[PLAN_SIDES] = {1, work_usual(tail, counts.ratio)};
     for (int i = 0; i < facts->main_count; i++) {
         const struct measure_launch *sides = facts->main[i].sides;
         double amounts[PLAN_SIDES] = {work_amount(&sides[0], kind), work_amount(&sides[1], kind)};
@@ -144,7 +145,8 @@ static struct work_counts work_count(const struct workload_facts *facts, enum wo
 static bool work_differs(const struct workload_facts *facts, const struct plan_gate *gate, enum work_kind kind, struct findings *findings)
 {
     double margin = work_margin(gate, kind);
-    struct work_counts counts = work_count(facts, kind, work_margin_each(facts, gate, kind));
+    bool tail = work_is_tail(facts, gate, kind);
+    struct work_counts counts = work_count(facts, kind, tail, tail ? work_tail_margin : margin);
     int a = counts.fewer[0], b = counts.fewer[1], side = counts.ratio > 1;
     if (fabs(counts.ratio - 1) > margin && !(kind == WORK_REQUESTS && side == 1)) {
         findings_add(findings, facts->name, work_words[kind].finding, side, FINDING_INCONCLUSIVE,
