@@ -156,6 +156,26 @@ char *host_changes(const json_t *before, const json_t *now)
     return text.len ? strbuf_take(&text) : NULL;
 }
 
+void host_set_gpu(json_t *host, const json_t *gpu, const char *visible)
+{
+    const char *driver = json_string_value(json_object_get(gpu, "driver"));
+    struct strbuf text = {0};
+    size_t index;
+    json_t *device;
+    if (!json_is_object(gpu))
+        return;
+    strbuf_add(&text, "driver %s", driver ? driver : "unknown");
+    json_array_foreach(json_object_get(gpu, "devices"), index, device)
+    {
+        const char *name = json_string_value(json_object_get(device, "name")), *uuid = json_string_value(json_object_get(device, "uuid"));
+        strbuf_add(&text, ", %s %s%s", name ? name : "GPU", uuid ? uuid : "", json_is_true(json_object_get(device, "mig")) ? " in slices" : "");
+    }
+    if (visible)
+        strbuf_add(&text, ", visible: %s", visible);
+    string_make_utf8(text.text, text.len);
+    json_object_set_new(host, "gpu", host_string(strbuf_take(&text)));
+}
+
 char *host_key(const json_t *host)
 {
     struct strbuf key = {0};
@@ -166,6 +186,9 @@ char *host_key(const json_t *host)
     json_int_t nodes = json_integer_value(json_object_get(host, "nodes"));
     if (nodes > 1) // what one node shows says nothing about several
         strbuf_add(&key, "|%lld nodes", (long long)nodes);
+    const char *gpu = json_string_value(json_object_get(host, "gpu"));
+    if (gpu) // nor what one GPU, or a slice of it, shows about another; another driver launches and waits differently
+        strbuf_add(&key, "|%s", gpu);
     return strbuf_take(&key);
 }
 

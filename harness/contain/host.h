@@ -16,6 +16,9 @@ int host_choose_cpus(const char *list, cpu_set_t *ret_cpus, char **ret_text, str
 
 json_t *host_describe(const char *cpus); // id, kernel, cpu model, cpu count, memory; new reference
 char *host_key(const json_t *host);      // what a calibration is looked up by; caller frees
+// For its key: what identifies the GPUs of `gpu` (fingerprint_host()'s; JSON null: none, and then nothing is set), and the word by which the
+// environment says which of them are seen (CUDA_VISIBLE_DEVICES; a slice of one, too); NULL: all.
+void host_set_gpu(json_t *host, const json_t *gpu, const char *visible);
 // Which parts of that differ: "kernel 6.8.1, was 6.1.0; ..."; NULL: none. What one of them does not tell is
 // left out, and so are the name and the CPUs, which the same machine may change. Caller frees.
 char *host_changes(const json_t *before, const json_t *now);

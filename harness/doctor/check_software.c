@@ -169,10 +169,14 @@ void check_calibration(struct doctor *doctor)
             "each run that would pass makes a control of its own, which takes longer",
             "export UPGATE_STATE_DIR=DIRECTORY");
     } else {
-        json_t *host = host_describe(list);
+        json_t *host = host_describe(list), *missing = json_object(), *gpu = gpu_collect("", NULL, missing);
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        host_set_gpu(host, gpu, visible ? visible : getenv("NVIDIA_VISIBLE_DEVICES"));
         char *key = host_key(host);
         check_certificates(doctor, path, key);
         free(key);
+        json_decref(gpu);
+        json_decref(missing);
         json_decref(host);
     }
     free(list);

@@ -19,6 +19,7 @@
 #include "contracts/skipped.h"
 #include "harness/contain/host.h"
 #include "harness/contain/process.h"
+#include "harness/fingerprint/gpu.h"
 #include "harness/run/calibrate.h"
 #include "harness/run/nodes/nodes.h"
 #include "harness/run/session_internal.h"
@@ -205,6 +206,17 @@ static int session_check_host(struct session *session, struct error *err)
     return rc;
 }
 
+// A certificate is one of the GPUs, too, that the baseline sees.
+static void session_describe_gpu(const struct session *session, json_t *host)
+{
+    const struct plan_side *side = &session->plan->sides[0];
+    const char *visible = session_variable(side, "CUDA_VISIBLE_DEVICES");
+    json_t *missing = json_object(), *gpu = gpu_collect("", NULL, missing);
+    host_set_gpu(host, gpu, visible ? visible : session_variable(side, "NVIDIA_VISIBLE_DEVICES"));
+    json_decref(gpu);
+    json_decref(missing);
+}
+
 static int session_open(struct session *session, struct error *err)
 {
     cpu_set_t cpus;
@@ -227,6 +239,7 @@ static int session_open(struct session *session, struct error *err)
         return rc == 0 ? session_claim(session, err) : rc;
     }
     json_t *host = host_describe(session->cpus_text);
+    session_describe_gpu(session, host);
     if (session->nodes)
         json_object_set_new(host, "nodes", json_integer(nodes_count(session->nodes)));
     rc = store_open(session->opts->store_path, STORE_CREATE, &session->store, err);
