@@ -20,6 +20,7 @@
 #include "harness/contain/host.h"
 #include "harness/contain/process.h"
 #include "harness/fingerprint/gpu.h"
+#include "harness/run/begun.h"
 #include "harness/run/calibrate.h"
 #include "harness/run/nodes/nodes.h"
 #include "harness/run/session_internal.h"
@@ -188,19 +189,25 @@ static int session_open_resume(struct session *session, struct error *err)
     return rc == 0 ? store_failed(session->store, err) : rc;
 }
 
-// Pairs of another machine say nothing of those that are there; nor does what is known of this one say anything of them.
-static int session_check_host(struct session *session, struct error *err)
+// Pairs of another machine, or of another command, say nothing of those that are there; nor does what is known of this one say anything of them.
+static int session_check_begun(struct session *session, struct error *err)
 {
     char *text = store_get_text(session->store, "SELECT host FROM run", "");
     json_t *before = text ? json_loads(text, 0, NULL) : NULL, *now = host_describe(session->cpus_text);
-    char *changes = before ? host_changes(before, now) : NULL;
+    json_t *begun = begun_describe(session->plan);
+    char *changes = before ? host_changes(before, now) : NULL, *other = begun_changes(json_object_get(before, "begun"), begun);
     const char *path = session->opts->store_path;
     int rc = store_failed(session->store, err);
     if (rc == 0 && changes)
         rc = error_set(err, -ESTALE, "this machine differs from the one on which the run in '%s' began: %s; go on there, or start a new run; "
                        "`upgate gate %s` judges what is there", path, changes, path);
+    else if (rc == 0 && other)
+        rc = error_set(err, -ESTALE, "the run in '%s' would go on with something else: %s; go back to that, or start a new run; "
+                       "`upgate gate %s` judges what is there", path, other, path);
     free(text);
     free(changes);
+    free(other);
+    json_decref(begun);
     json_decref(before);
     json_decref(now);
     return rc;
@@ -235,11 +242,12 @@ static int session_open(struct session *session, struct error *err)
     session->env.cpus = cpus;
     session->env.cpus_named = session->plan->schedule.cpus != NULL;
     if (session->opts->resume) {
-        rc = session_check_host(session, err);
+        rc = session_check_begun(session, err);
         return rc == 0 ? session_claim(session, err) : rc;
     }
     json_t *host = host_describe(session->cpus_text);
     session_describe_gpu(session, host);
+    json_object_set_new(host, "begun", begun_describe(session->plan));
     if (session->nodes)
         json_object_set_new(host, "nodes", json_integer(nodes_count(session->nodes)));
     rc = store_open(session->opts->store_path, STORE_CREATE, &session->store, err);

@@ -280,6 +280,27 @@ def test_what_resume_does_not_take(case):
     assert earlier(case) == before
 
 
+def test_resume_of_another_command(case):
+    """A script that it names was edited, or lies elsewhere: its pairs say nothing of those that are there. What it writes is its own."""
+    script = "#!/bin/sh\n" + WORK + "\ndate +%N >log.txt\n"
+    case.write("work.sh", script)
+    case.write("log.txt", "nothing yet\n")
+    os.makedirs(case.path("other"))
+    case.plan({"command": [SH, "work.sh", "log.txt"]})
+    check_judged(case, case.run())
+    check_judged(case, case.resume())
+    case.write("work.sh", script + "sleep 0.01\n")
+    edited = case.resume()
+    os.unlink(case.path("work.sh"))
+    gone = case.resume()
+    case.write("work.sh", script)
+    elsewhere = case.resume(command=["env", "-C", case.path("other")])
+    for done, says in ((edited, "work.sh' was changed"), (gone, "work.sh' is not there any more"), (elsewhere, "it was started in the directory")):
+        check_code(done, 4)
+        check_says(done, says, "or start a new run", "upgate gate " + case.db_path)
+    check_judged(case, case.resume())
+
+
 def test_newer_version(case):
     case.plan(COMMAND)
     check_judged(case, case.run())
