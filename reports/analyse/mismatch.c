@@ -9,8 +9,9 @@
 
 // torch._dynamo.utils.same() takes masks for equal that agree in 99 %.
 static const double mismatch_gross = 0.01;
-// Where the limit is that all may differ: of values that have nothing to do with each other about so many of a mask do, and more of a token.
-static const double mismatch_vague = 0.5;
+// Where the limit is that as many may differ as of values that have nothing to do with each other (nearly all tokens, half of a mask of two
+// balanced classes), a pass needs half as many at most. Below the floor the limit is one of rounding, whatever the classes are.
+static const double mismatch_vague = 0.5, mismatch_vague_floor = 0.1;
 
 void mismatch_add(struct mismatch_counts *counts, long differ, long compared)
 {
@@ -24,6 +25,18 @@ void mismatch_add(struct mismatch_counts *counts, long differ, long compared)
     counts->compared += compared;
     counts->squares += (double)differ * (double)differ;
     counts->tensors++;
+}
+
+void mismatch_add_unrelated(struct mismatch_counts *counts, long differ, long compared)
+{
+    counts->unrelated_differ += differ;
+    counts->unrelated_compared += compared;
+}
+
+// The rate of values that have nothing to do with each other. Not known: all of them.
+static double mismatch_unrelated(const struct mismatch_counts *counts)
+{
+    return counts->unrelated_compared ? (double)counts->unrelated_differ / (double)counts->unrelated_compared : 1;
 }
 
 // Variance over mean of the counts of the tensors, at least 1: one early flip changes all tokens
@@ -73,7 +86,8 @@ struct mismatch_result mismatch_compare(const struct mismatch_input *input)
     result.upper = binomial_upper_bound(differ, compared, 1 - input->alpha);
     result.limit =
         fmin(1, input->factor * binomial_upper_bound(differ_own, compared_own, 1 - input->alpha));
-    bool vague = result.limit >= 1 && result.upper > mismatch_vague;
+    double unrelated = mismatch_unrelated(sides);
+    bool vague = result.limit >= fmax(unrelated, mismatch_vague_floor) && result.upper > mismatch_vague * unrelated;
     result.state = p < input->alpha               ? MISMATCH_BEYOND
                    : vague                        ? MISMATCH_VAGUE
                    : result.upper <= result.limit ? MISMATCH_WITHIN

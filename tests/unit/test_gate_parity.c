@@ -454,6 +454,8 @@ TEST(outputs_that_were_lost_on_both_sides_are_said)
 
 enum { CLASSES = 4000 };
 
+static bool are_masks; // of two classes, in no order
+
 // Each differs with this chance.
 static void add_classes(int64_t launch, const char *name, double chance)
 {
@@ -461,7 +463,8 @@ static void add_classes(int64_t launch, const char *name, double chance)
     static float values[CLASSES];
     char sql[128];
     for (int i = 0; i < CLASSES; i++) {
-        int class = i % 1000 + (random_uniform(&random) < chance);
+        int differs = random_uniform(&random) < chance;
+        int class = are_masks ? (int)((unsigned)i * 2654435761u >> 16 & 1) ^ differs : i % 1000 + differs;
         memcpy(&values[i], &class, sizeof class);
     }
     world_tensor(&world, launch, 0, name, values, CLASSES);
@@ -503,6 +506,18 @@ TEST(integers_that_rounding_flips)
     world_close(&world);
     CHECK_INT(judge_classes(0, 0.3, false), EXIT_CODE_FAIL);
     world_close(&world);
+}
+
+// The baseline's own are off in a fifth, and so three fifths may be: more than of masks that have nothing to do with each other.
+TEST(masks_that_match_by_chance)
+{
+    are_masks = true;
+    CHECK_INT(judge_classes(0.2, 0.5, true), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "class")), "a limit that values by chance would keep judges nothing");
+    world_close(&world);
+    CHECK_INT(judge_classes(0.05, 0.05, true), EXIT_CODE_PASS); // a limit of 15 %
+    world_close(&world);
+    are_masks = false;
 }
 
 // The same with the anchor of another seed and with none: not a fail.

@@ -453,6 +453,29 @@ TEST(integers_that_may_all_differ_are_not_judged)
     CHECK_INT(integers(320000, 80, 6400, 8), MISMATCH_GROSS); // a limit of 0.6
 }
 
+// 80 tensors of 4,000 booleans, `differ` of each; 8 of the baseline's own differ in a fifth. Of any two, `unrelated` of 256 differ.
+static enum mismatch_state booleans(int differ, int unrelated)
+{
+    struct mismatch_input input = {.factor = 3, .alpha = 0.0025};
+    for (int i = 0; i < 80; i++) {
+        mismatch_add(&input.sides, differ, 4000);
+        mismatch_add_unrelated(&input.sides, unrelated, 256);
+    }
+    for (int i = 0; i < 8; i++)
+        mismatch_add(&input.own, 800, 4000);
+    return mismatch_compare(&input).state;
+}
+
+// Three times a fifth are more than differ by chance.
+TEST(booleans_that_match_by_chance_are_not_judged)
+{
+    CHECK_INT(booleans(2000, 128), MISMATCH_VAGUE);  // of two balanced classes: none has anything to do with the baseline's
+    CHECK_INT(booleans(1100, 128), MISMATCH_VAGUE);
+    CHECK_INT(booleans(800, 128), MISMATCH_WITHIN);  // as many as of the baseline
+    CHECK_INT(booleans(1280, 82), MISMATCH_VAGUE);   // four of five are the same: 32 % differ by chance
+    CHECK_INT(booleans(2000, 255), MISMATCH_WITHIN); // many classes: half are right, which no chance explains
+}
+
 TEST(a_wrong_tensor_of_integers_does_not_drown)
 {
     struct mismatch_input input = {.factor = 3, .alpha = 0.0025};

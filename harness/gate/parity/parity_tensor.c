@@ -9,6 +9,9 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "harness/gate/parity/parity_internal.h"
+#include "reports/analyse/random.h"
+
+enum { TENSOR_UNRELATED = 256 }; // values of a tensor that are drawn for how many match by chance
 
 // A difference that grows by itself was there a step ago, a tenth as large: ten a step is more than
 // training does, and less than a defect that strikes.
@@ -225,6 +228,24 @@ static void tensor_compare_floats(struct parity_work *work, const struct tensor_
         same && a->stored < a->count && a->dtype == b->dtype && !tensor_equal(a, b);
 }
 
+// How many values match by chance: of few classes many do. The same draws each time.
+static void tensor_learn_unrelated(struct parity_work *work, const struct tensor_row *a, const struct tensor_row *b)
+{
+    size_t count = tensor_common(a, b, PARITY_VIEW_VALUES);
+    long differ = 0;
+    if (count < 2)
+        return;
+    double *of_a = tensor_values(a, count, PARITY_VIEW_VALUES), *of_b = tensor_values(b, count, PARITY_VIEW_VALUES);
+    struct random_state random = {(uint64_t)work->sides.tensors + 1};
+    for (int i = 0; i < TENSOR_UNRELATED; i++) {
+        size_t at = random_next(&random) % count, elsewhere = (at + 1 + random_next(&random) % (count - 1)) % count;
+        differ += of_a[at] != of_b[elsewhere];
+    }
+    free(of_a);
+    free(of_b);
+    mismatch_add_unrelated(&work->sides, differ, TENSOR_UNRELATED);
+}
+
 static void tensor_compare_integers(struct parity_work *work, const struct tensor_row *a,
                                     const struct tensor_row *b)
 {
@@ -233,6 +254,7 @@ static void tensor_compare_integers(struct parity_work *work, const struct tenso
     work->tally.unseen += differ == 0 && a->dtype == b->dtype && !tensor_equal(a, b);
     if (differ > 0 && (double)differ / (double)compared > work->sides.most)
         work->where = (struct parity_where){.seed = a->seed, .step = a->step, .rank = a->rank};
+    tensor_learn_unrelated(work, a, b);
     mismatch_add(&work->sides, differ, compared);
     work->has_mismatch = true;
 }

@@ -112,8 +112,8 @@ static void text_integers(const struct parity_work *work, struct strbuf *text)
                    result->limit, result->rate_own);
         break;
     case MISMATCH_VAGUE:
-        strbuf_add(text, " (a rate of at most %.2g): the baseline's own are that uncertain (%.2g of them differ), and a limit that any values "
-                         "would keep judges nothing", result->upper, result->rate_own);
+        strbuf_add(text, " (a rate of at most %.2g): the baseline's own are that uncertain (%.2g of them differ), and a limit that values by "
+                         "chance would keep judges nothing", result->upper, result->rate_own);
         break;
     case MISMATCH_BEYOND:
         strbuf_add(text, ", more than the baseline's own explain (%.2g of them, against %.2g)",
