@@ -79,16 +79,18 @@ static bool health_judged_phase(const struct pair_head *head)
     return head->phase == PAIR_PHASE_MAIN || head->phase == PAIR_PHASE_CONFIRM;
 }
 
-// This pair failed while both sides were alive, and launches of the workload run one after the other since: `auto` has taken that for why.
+// This pair failed while both sides were alive, and `auto` has taken that for why: launches of the workload run one after the other since.
+// Or it has yet to find out (the interleave is not known): then two of these are none of the attempts, for the next pair runs so.
 static bool health_beside(const struct workload_facts *facts, int idx)
 {
     const struct pair_head *heads = facts->heads;
-    if (!health_judged_phase(&heads[idx]) || heads[idx].fate != PAIR_FATE_FAILED || heads[idx].interleave == PLAN_INTERLEAVE_LAUNCHES)
+    if (!health_judged_phase(&heads[idx]) || !heads[idx].beside || heads[idx].interleave == PLAN_INTERLEAVE_LAUNCHES ||
+        facts->fates[idx][0] == LAUNCH_FATE_SKIPPED || facts->fates[idx][1] == LAUNCH_FATE_SKIPPED)
         return false;
     for (int i = idx + 1; i < facts->head_count; i++)
         if (health_judged_phase(&heads[i]) && heads[i].interleave == PLAN_INTERLEAVE_LAUNCHES)
             return true;
-    return false;
+    return facts->interleave == PLAN_INTERLEAVE_AUTO && !facts->main_count;
 }
 
 // A launch of this side, in whatever phase, that ran well (or was stopped while it did).

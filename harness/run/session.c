@@ -20,6 +20,7 @@
 #include "harness/contain/host.h"
 #include "harness/contain/process.h"
 #include "harness/fingerprint/gpu.h"
+#include "harness/gate/measure/pair_rows.h"
 #include "harness/run/begun.h"
 #include "harness/run/calibrate.h"
 #include "harness/run/nodes/nodes.h"
@@ -297,9 +298,7 @@ static bool session_was_skipped(const struct session *session, const struct sess
 
 // Pairs that failed while both sides were alive, before `auto` has found out how they take turns (session_fall_back).
 #define SESSION_BESIDE_SQL \
-    "FROM pair p WHERE p.workload_id = ? AND p.state = 'failed' AND p.phase = 'main' AND p.interleave <> 'launches' AND " \
-    "EXISTS (SELECT 1 FROM launch l JOIN launch o ON o.pair_id = l.pair_id AND o.side <> l.side WHERE l.pair_id = p.id AND " \
-    "l.state NOT IN ('ok', 'stopped') AND l.ended_ns < o.ended_ns)"
+    "FROM pair p WHERE p.workload_id = ? AND p.state = 'failed' AND p.phase = 'main' AND p.interleave <> 'launches' AND " PAIR_ROWS_BESIDE_SQL
 
 static void session_restore_beside(struct store *store, struct session_workload *workload)
 {

@@ -292,6 +292,17 @@ static int session_crowded_out(enum plan_interleave interleave, const struct pai
     return -1;
 }
 
+// A side ended badly before the other one, or while it was alive on another node; as PAIR_ROWS_BESIDE_SQL finds it in the store.
+static bool session_failed_beside(const struct pair *pair)
+{
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        const struct launch *launch = pair->launches[side], *other = pair->launches[!side];
+        if (launch && other && launch->state != LAUNCH_OK && launch->state != LAUNCH_STOPPED && launch->ended_ns <= other->ended_ns)
+            return !pair->skipped;
+    }
+    return pair->failed_beside;
+}
+
 // Memory that did not do for both says so itself, or a side was not even started.
 static bool session_short_of_memory(const struct pair *pair)
 {
@@ -328,8 +339,7 @@ static bool session_fall_back(const struct session *session, struct session_work
         *ret_note = xasprintf("%s: %s", pair->reason, session_total_time(session, workload));
         return true;
     }
-    // A side that ran out of memory may have been looked at only when the other one had made its last step.
-    if (workload->interleave == PLAN_INTERLEAVE_LAUNCHES || !(pair->failed_beside || session_crowded_out(workload->interleave, pair) >= 0))
+    if (workload->interleave == PLAN_INTERLEAVE_LAUNCHES || !session_failed_beside(pair))
         return false;
     if (session_short_of_memory(pair)) {
         workload->interleave = PLAN_INTERLEAVE_LAUNCHES;

@@ -2,6 +2,7 @@
 // Crashes, voids, lost records, steadiness: what no number of a cell says.
 #include <stdio.h>
 
+#include "harness/gate/gate.h"
 #include "tests/unit/gate_world.h"
 #include "tests/unit/runner.h"
 
@@ -163,6 +164,14 @@ TEST(a_crash_of_the_candidate_alone_never_passes)
     world_close(&world);
 }
 
+static int pairs_wanted(void)
+{
+    struct gate_need need;
+    struct error err = {0};
+    CHECK_INT(gate_need(world.store, 1, &need, &err), 0);
+    return need.pairs_wanted;
+}
+
 // `auto` has run both sides at once, twice, and launches one after the other since. In these a crash is one like any other.
 TEST(pairs_that_fail_beside_the_other_side_are_said)
 {
@@ -199,6 +208,19 @@ TEST(pairs_that_fail_beside_the_other_side_are_said)
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_STR(world_text(&world, EFFECT("missing")), "fail");
     CHECK_STR(world_text(&world, EFFECT("beside")), "");
+    world_close(&world);
+    // As long as `auto` has not found out, the run goes on; where the interleave is the plan's, two are enough.
+    open_calibrated();
+    for (int i = 0; i < 2; i++)
+        world_pair(&world, failed("stopped", "crashed"));
+    set_exit("exit_code = NULL, exit_signal = 9");
+    world_state(&world, "running");
+    CHECK_INT(pairs_wanted(), 0);
+    world_sql(&world, "UPDATE workload SET interleave = NULL");
+    CHECK_INT(pairs_wanted(), 10);
+    // Unless the one that failed came to its end behind the other.
+    world_sql(&world, "UPDATE launch SET ended_ns = 1 WHERE side = 0");
+    CHECK_INT(pairs_wanted(), 0);
     world_close(&world);
 }
 

@@ -54,8 +54,9 @@ int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head *
     sqlite3_stmt *stmt =
         store_query(store, err,
                     "SELECT id, idx, seed, steps, phase, state, interleave, void_side, "
-                    "(SELECT mode FROM workload w WHERE w.id = workload_id) = 'infer' "
-                    "FROM pair WHERE workload_id = ? ORDER BY id",
+                    "(SELECT mode FROM workload w WHERE w.id = workload_id) = 'infer', "
+                    "state = 'failed' AND " PAIR_ROWS_BESIDE_SQL " "
+                    "FROM pair p WHERE workload_id = ? ORDER BY id",
                     "i", workload_id);
     if (!stmt)
         return -EIO;
@@ -74,7 +75,8 @@ int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head *
                                                                       PAIR_FATE_COUNT),
                                .interleave = pair_rows_interleave(stmt, 6),
                                .void_side = (int)pair_rows_int(stmt, 7),
-                               .requests = sqlite3_column_int(stmt, 8) != 0});
+                               .requests = sqlite3_column_int(stmt, 8) != 0,
+                               .beside = sqlite3_column_int(stmt, 9) != 0});
     }
     if (rc < 0) {
         free(heads);
