@@ -280,10 +280,13 @@ struct parity_result parity_compare(const struct parity_input *input)
     }
     result.cosine = parity_cosine(input);
     result.anchor_broken = parity_anchor_broken(input);
-    if (input->anchor && !result.anchor_broken)
-        parity_anchored(input, &result);
-    else
-        parity_without_anchor(input, &result);
+    struct parity_result anchored = result;
+    if (input->anchor)
+        parity_anchored(input, &anchored);
+    // Where the rest of a broken anchor shows that the candidate is further off, that stands.
+    if (input->anchor && (!result.anchor_broken || (anchored.state == PARITY_FAIL && !isnan(anchored.limit.all))))
+        return anchored;
+    parity_without_anchor(input, &result);
     return result;
 }
 

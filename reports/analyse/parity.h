@@ -59,7 +59,7 @@ struct parity_result {
     double used;                 // the largest share of a limit that error_b takes; 0 = none
     double cosine;               // of a and b; 0 when one of them is 0, NAN when both are
     bool has_nan_a, has_nan_b;
-    bool anchor_broken; // NaN or Inf where both sides are finite and differ: judged without it
+    bool anchor_broken; // NaN or Inf where both sides are finite and differ: judged without it, unless the rest of it shows a fail
     bool vague;     // the limits are so wide that zeros would keep them
     size_t unequal; // elements where a and b differ
     size_t worst;   // the element that is furthest off

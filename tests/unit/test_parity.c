@@ -343,6 +343,12 @@ TEST(an_anchor_that_is_not_finite_is_none)
     got = compare(anchor);
     CHECK_INT(got.state, PARITY_FAIL);
     CHECK(got.anchor_broken);
+    // Where it is not, the candidate is further off than the baseline.
+    tensors_make(1e-2, 5e-2);
+    anchor[7] = NAN;
+    got = compare(anchor);
+    CHECK_INT(got.state, PARITY_FAIL);
+    CHECK_INT(got.rule, PARITY_RULE_FP64_ANCHORED);
     // Where both sides are equal, or masked, it is not asked.
     tensors_make(1e-2, 1e-2);
     anchor[7] = a[7] = b[7] = -INFINITY;

@@ -83,7 +83,7 @@ static void text_floats(const struct parity_work *work, struct strbuf *text)
     if (worst->rule == PARITY_RULE_TORCH_TESTING && worst->state != PARITY_PASS)
         strbuf_add(text, ", outside torch.testing's tolerance for %s", dtype_name(work->dtype_a));
     if (work->tally.anchor_broken)
-        strbuf_add(text, ": the float64 launch yields NaN or Inf where both sides do not, in %ld tensor%s, and is no anchor for them",
+        strbuf_add(text, ": the float64 launch yields NaN or Inf where both sides do not, in %ld tensor%s, and is no anchor there",
                    work->tally.anchor_broken, work->tally.anchor_broken == 1 ? "" : "s");
     else if (worst->rule == PARITY_RULE_TORCH_TESTING && worst->state == PARITY_INCONCLUSIVE)
         strbuf_add(text, ": rounding or a defect? A float64 anchor would tell (anchor: true and "
