@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +81,27 @@ json_t *begun_describe(const struct plan *plan)
     return begun;
 }
 
+static bool begun_is_same(const json_t *value, const json_t *other)
+{
+    return other && strcmp(json_string_value(value) ? json_string_value(value) : "", json_string_value(other) ? json_string_value(other) : "") == 0;
+}
+
+bool begun_keep(json_t *before, const json_t *now)
+{
+    json_t *files = json_object_get(before, "files"), *others = json_object_get(now, "files"), *value;
+    const char *path;
+    void *next;
+    bool dropped = false;
+    json_object_foreach_safe(files, next, path, value)
+    {
+        if (begun_is_same(value, json_object_get(others, path)))
+            continue;
+        json_object_del(files, path);
+        dropped = true;
+    }
+    return dropped;
+}
+
 char *begun_changes(const json_t *before, const json_t *now)
 {
     const char *was = json_string_value(json_object_get(before, "directory")), *is = json_string_value(json_object_get(now, "directory"));
@@ -93,8 +113,8 @@ char *begun_changes(const json_t *before, const json_t *now)
     json_t *value;
     json_object_foreach(json_object_get(before, "files"), path, value)
     {
-        const char *one = json_string_value(value), *other = json_string_value(json_object_get(json_object_get(now, "files"), path));
-        if ((one && other && strcmp(one, other) == 0) || count++ >= BEGUN_SHOWN)
+        const json_t *other = json_object_get(json_object_get(now, "files"), path);
+        if (begun_is_same(value, other) || count++ >= BEGUN_SHOWN)
             continue;
         strbuf_add(&text, "%s'%s' %s", text.len ? "; " : "", path, other ? "was changed" : "is not there any more");
     }

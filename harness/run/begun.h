@@ -4,6 +4,7 @@
 #define UPGATE_HARNESS_RUN_BEGUN_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "harness/plan/plan.h"
 
@@ -13,5 +14,7 @@
 json_t *begun_describe(const struct plan *plan);
 // What of `before` is not so now: "'/job/train.py' was changed; ..."; NULL: all of it is. `before` may be NULL: nothing is known. Caller frees.
 char *begun_changes(const json_t *before, const json_t *now);
+// Takes those files from `before` that are not the same in `now`: of one launch, which has written them itself. True: there were some.
+bool begun_keep(json_t *before, const json_t *now);
 
 #endif

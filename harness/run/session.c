@@ -196,7 +196,10 @@ static int session_check_begun(struct session *session, struct error *err)
     char *text = store_get_text(session->store, "SELECT host FROM run", "");
     json_t *before = text ? json_loads(text, 0, NULL) : NULL, *now = host_describe(session->cpus_text);
     json_t *begun = begun_describe(session->plan);
-    char *changes = before ? host_changes(before, now) : NULL, *other = begun_changes(json_object_get(before, "begun"), begun);
+    int64_t pairs = 0;
+    store_get_int(session->store, &pairs, NULL, "SELECT count(*) FROM pair", "");
+    session->begun = json_incref(json_object_get(before, "begun"));
+    char *changes = before ? host_changes(before, now) : NULL, *other = pairs ? begun_changes(session->begun, begun) : NULL;
     const char *path = session->opts->store_path;
     int rc = store_failed(session->store, err);
     if (rc == 0 && changes)
@@ -248,7 +251,8 @@ static int session_open(struct session *session, struct error *err)
     }
     json_t *host = host_describe(session->cpus_text);
     session_describe_gpu(session, host);
-    json_object_set_new(host, "begun", begun_describe(session->plan));
+    session->begun = begun_describe(session->plan);
+    json_object_set(host, "begun", session->begun);
     if (session->nodes)
         json_object_set_new(host, "nodes", json_integer(nodes_count(session->nodes)));
     rc = store_open(session->opts->store_path, STORE_CREATE, &session->store, err);
@@ -527,6 +531,7 @@ static void session_close(struct session *session)
         json_decref(session->process_facts[side]); // of a pair that was stopped
         json_decref(session->begun_with[side]);
     }
+    json_decref(session->begun);
     guardian_stop(session->env.guardian);
     tree_release_base(session->env.base);
     free((char *)session->env.base);
@@ -544,6 +549,22 @@ static void session_close(struct session *session)
 }
 
 // --- the loop -------------------------------------------------------------------------------------
+
+// Behind the first pair of a workload: a file that it has changed is one that its command writes, and --resume does not ask for it.
+static int session_settle_begun(struct session *session, const struct session_workload *workload, struct error *err)
+{
+    if (!session->begun || workload->pair_count != 1)
+        return 0;
+    json_t *now = begun_describe(session->plan);
+    bool dropped = begun_keep(session->begun, now);
+    json_decref(now);
+    if (!dropped)
+        return 0;
+    char *text = json_dumps(session->begun, JSON_COMPACT);
+    int rc = store_exec(session->store, err, "UPDATE run SET host = json_set(host, '$.begun', json(?))", "s", text);
+    free(text);
+    return rc;
+}
 
 static int session_workload_look(struct session *session, int idx, bool *ret_ran, struct error *err)
 {
@@ -567,6 +588,8 @@ static int session_workload_look(struct session *session, int idx, bool *ret_ran
         session_display(session);
         *ret_ran = true;
         rc = session_pair(session, workload, session->need.phase, err);
+        if (rc == 0)
+            rc = session_settle_begun(session, workload, err);
         if (rc == 0)
             rc = session_parity(session, workload, err);
     }

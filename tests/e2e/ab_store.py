@@ -282,11 +282,12 @@ def test_what_resume_does_not_take(case):
 
 def test_resume_of_another_command(case):
     """A script that it names was edited, or lies elsewhere: its pairs say nothing of those that are there. What it writes is its own."""
-    script = "#!/bin/sh\n" + WORK + "\ndate +%N >log.txt\n"
+    script = "#!/bin/sh\n" + WORK + "\ndate +%N | tee log.txt >out.yaml\n"
     case.write("work.sh", script)
     case.write("log.txt", "nothing yet\n")
+    case.write("out.yaml", "nothing yet\n")
     os.makedirs(case.path("other"))
-    case.plan({"command": [SH, "work.sh", "log.txt"]})
+    case.plan({"command": [SH, "work.sh", "log.txt", "--save=out.yaml"]})
     check_judged(case, case.run())
     check_judged(case, case.resume())
     case.write("work.sh", script + "sleep 0.01\n")
