@@ -292,24 +292,30 @@ static int session_crowded_out(enum plan_interleave interleave, const struct pai
     return -1;
 }
 
-// A side ended badly before the other one, or while it was alive on another node; as PAIR_ROWS_BESIDE_SQL finds it in the store.
-static bool session_failed_beside(const struct pair *pair)
+// A side ended badly while the other one was alive, here or on another node; as PAIR_ROWS_BESIDE_SQL finds it in the store. The other one
+// may have come to its end before anybody looked (pair->failed_beside).
+static bool session_failed_beside(const struct session *session, const struct pair *pair)
 {
     for (int side = 0; side < PLAN_SIDES; side++) {
         const struct launch *launch = pair->launches[side], *other = pair->launches[!side];
-        if (launch && other && launch->state != LAUNCH_OK && launch->state != LAUNCH_STOPPED && launch->ended_ns <= other->ended_ns)
+        if (launch && other && launch->state != LAUNCH_OK && launch->state != LAUNCH_STOPPED &&
+            (session->peers || (other->started_ns <= launch->ended_ns && launch->ended_ns <= other->ended_ns)))
             return !pair->skipped;
     }
     return pair->failed_beside;
 }
 
-// Memory that did not do for both says so itself, or a side was not even started.
+// Memory that did not do for both says so itself, or a side was not even started, here or on another node: then none ended badly.
 static bool session_short_of_memory(const struct pair *pair)
 {
-    for (int side = 0; side < PLAN_SIDES; side++)
-        if (!pair->launches[side] || session_lacked_memory(pair->launches[side]))
+    bool bad = false;
+    for (int side = 0; side < PLAN_SIDES; side++) {
+        const struct launch *launch = pair->launches[side];
+        if (!launch || session_lacked_memory(launch))
             return true;
-    return false;
+        bad = bad || (launch->state != LAUNCH_OK && launch->state != LAUNCH_STOPPED);
+    }
+    return !bad;
 }
 
 char *session_apart_note(const char *reason)
@@ -339,7 +345,7 @@ static bool session_fall_back(const struct session *session, struct session_work
         *ret_note = xasprintf("%s: %s", pair->reason, session_total_time(session, workload));
         return true;
     }
-    if (workload->interleave == PLAN_INTERLEAVE_LAUNCHES || !session_failed_beside(pair))
+    if (workload->interleave == PLAN_INTERLEAVE_LAUNCHES || !session_failed_beside(session, pair))
         return false;
     if (session_short_of_memory(pair)) {
         workload->interleave = PLAN_INTERLEAVE_LAUNCHES;

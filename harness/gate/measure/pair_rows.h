@@ -37,10 +37,10 @@ enum pair_phase { // pair.phase
     PAIR_PHASE_COUNT
 };
 
-// Of a row p of table pair: a side ended badly, and before the other one. On several nodes that may have been so on another one.
+// Of a row p of table pair: a side ended badly while the other one was alive. On several nodes that may have been so on another one.
 #define PAIR_ROWS_BESIDE_SQL                                                                                                                    \
     "EXISTS (SELECT 1 FROM launch l JOIN launch o ON o.pair_id = l.pair_id AND o.side <> l.side WHERE l.pair_id = p.id AND "                     \
-    "l.state NOT IN ('ok', 'stopped') AND (l.ended_ns <= o.ended_ns OR "                                                                         \
+    "l.state NOT IN ('ok', 'stopped') AND ((o.started_ns <= l.ended_ns AND l.ended_ns <= o.ended_ns) OR "                                        \
     "(SELECT CASE WHEN json_valid(host) THEN json_extract(host, '$.nodes') END FROM run) > 1))"
 
 struct pair_head {                // one row of table pair, without its launches
