@@ -185,6 +185,52 @@ TEST(pthread_mutex_by_owner_word)
     story_close(&story);
 }
 
+// A wait for a mutex that `owner` holds.
+static void mutex_wait(struct story *story, int64_t thread, int64_t owner, double out, double in, bool goes_on)
+{
+    story_gap(story, (struct story_gap){.thread = thread,
+                                        .out = out,
+                                        .waking = goes_on ? 0 : in,
+                                        .in = in,
+                                        .state = 1,
+                                        .kernel = STORY_FUTEX_WAIT,
+                                        .owner = owner,
+                                        .flags = UG_GAP_OWNER_FUTEX | (goes_on ? UG_GAP_UNFINISHED : 0),
+                                        .lock = 0x7f00,
+                                        .syscall = SYS_futex});
+}
+
+TEST(who_loses_most_to_a_mutex_does_not_lose_to_itself)
+{
+    // It holds the mutex longer than anybody, too: two others wait for it.
+    struct story story;
+    story_open(&story);
+    int64_t third = story_thread(&story, story.process, 1002, "pool");
+    for (int i = 0; i < 5; i++) {
+        mutex_wait(&story, story.main, story.worker, 100 + 1000 * i, 300 + 1000 * i, false);
+        mutex_wait(&story, story.worker, story.main, 500 + 1000 * i, 650 + 1000 * i, false);
+        mutex_wait(&story, third, story.main, 500 + 1000 * i, 640 + 1000 * i, false);
+    }
+    const struct stall *top = story_top(&story);
+    CHECK_STR(top->cause, "pthread_mutex");
+    CHECK_INT(top->victim.tid, 1000);
+    CHECK_INT(top->culprit.tid, 1001);
+    story_close(&story);
+}
+
+TEST(a_deadlock_names_the_other_thread)
+{
+    struct story story;
+    story_open(&story);
+    mutex_wait(&story, story.main, story.worker, 1500, 10000, true);
+    mutex_wait(&story, story.worker, story.main, 2000, 10000, true);
+    const struct stall *top = story_top(&story);
+    CHECK_STR(top->cause, "pthread_mutex");
+    CHECK_INT(top->victim.tid, 1000);
+    CHECK_INT(top->culprit.tid, 1001);
+    story_close(&story);
+}
+
 TEST(futex_wait_for_one_that_sleeps)
 {
     struct story story;

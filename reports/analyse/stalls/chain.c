@@ -275,6 +275,9 @@ static void chain_part(struct work *work, struct part *part, bool needed)
         (chain.end->cause == CAUSE_CPU_CONTENTION || chain.end->cause == CAUSE_UNKNOWN) &&
         (!soft || part->soft == SOFT_CHILD || chain.end_ns * 5 < (part->end - part->begin) * 4))
         chain.end = NULL;
+    // In a circle the one that waits stands at its own end: then who holds what it waits for is all that can be said.
+    if (chain.end && chain.end->culprit == part->thread)
+        chain.end = NULL;
     // What nobody waits for is no loss, whatever held up the one that would have given it work. Who waits for a pipe or a connection
     // may serve others than the main thread.
     bool idle = soft && !needed && part->soft != SOFT_PIPE && part->soft != SOFT_SOCKET;

@@ -267,6 +267,24 @@ struct merge_thread {
     int64_t lost, covered, run, run_end, culprit;
 };
 
+// Who held this thread up most, of those that held it up.
+static uint32_t merge_culprit_of(const struct group *group, uint32_t victim, struct merge_thread *threads)
+{
+    uint32_t best = TRACE_NONE;
+    for (size_t i = 0; i < group->part_count; i++)
+        if (group->parts[i]->culprit != TRACE_NONE)
+            threads[group->parts[i]->culprit].culprit = 0;
+    for (size_t i = 0; i < group->part_count; i++) {
+        const struct part *part = group->parts[i];
+        if (part->thread != victim || part->culprit == TRACE_NONE)
+            continue;
+        threads[part->culprit].culprit += part->end - part->begin;
+        if (best == TRACE_NONE || threads[part->culprit].culprit > threads[best].culprit)
+            best = part->culprit;
+    }
+    return best;
+}
+
 static void merge_threads(const struct trace *trace, struct group *group,
                           struct merge_thread *threads)
 {
@@ -311,6 +329,11 @@ static void merge_threads(const struct trace *trace, struct group *group,
         weight += (double)length * (double)part->confidence;
         for (int bit = 0; bit < NOTE_BITS; bit++)
             noted[bit] += part->notes >> bit & 1 ? (double)length : 0;
+    }
+    // Threads that want the same lock hold each other up: the one that loses most may hold it most as well, and does not lose to itself.
+    if (group->culprit_thread != TRACE_NONE && group->culprit_thread == group->worst_thread) {
+        uint32_t other = merge_culprit_of(group, group->worst_thread, threads);
+        group->culprit_thread = other == TRACE_NONE ? group->culprit_thread : other;
     }
     group->confidence = all > 0 ? weight / all : 0;
     for (int bit = 0; bit < NOTE_BITS; bit++)
