@@ -278,6 +278,35 @@ TEST(sigstop_without_the_signal)
     story_close(&story);
 }
 
+TEST(who_lets_it_go_on_has_not_stopped_it)
+{
+    // Attached to a process that stood: somebody who looks after it sends SIGCONT, or thaws its cgroup.
+    static const struct {
+        unsigned state;
+        const char *kernel, *waker_stack, *cause;
+    } rows[] = {
+        {0x104, "do_signal_stop;get_signal", "prepare_signal;do_send_sig_info;kill_pid_info;__x64_sys_kill" STORY_SYSCALL, "sigstop"},
+        {0x8000, "__refrigerator;get_signal", "__thaw_task;unfreeze_cgroup;freezer_write" STORY_SYSCALL, "cgroup_freezer"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct story story;
+        story_open(&story);
+        int64_t helper = story_other(&story, 4001, "bash", "bash");
+        story_gap(&story, (struct story_gap){.out = 0,
+                                             .waking = 4000,
+                                             .in = 4000,
+                                             .state = rows[i].state,
+                                             .flags = UG_GAP_NO_OUT,
+                                             .kernel = rows[i].kernel,
+                                             .waker = helper,
+                                             .waker_stack = rows[i].waker_stack});
+        const struct stall *top = story_top(&story);
+        CHECK_STR(top->cause, rows[i].cause);
+        CHECK(!top->culprit.known);
+        story_close(&story);
+    }
+}
+
 static void made_on(struct story *story, const char *architecture)
 {
     char sql[400];

@@ -57,6 +57,11 @@ static void classify_held(struct work *work, const struct trace_gap *gap, struct
                 : part->cause == CAUSE_PTRACE ? VIA_PTRACE
                                               : VIA_FREEZER;
     part->confidence = 0.7F;
+    // Of what began before the recording only the end was seen, and who ends it may be who helps.
+    if (what && gap->flags & UG_GAP_NO_OUT) {
+        part->notes |= NOTE_NO_OWNER;
+        return;
+    }
     classify_blame_waker(trace, gap, part, 0.85F);
     if (!what)
         return;
