@@ -26,6 +26,23 @@ TEST(cpu_quota_by_flag)
     story_close(&story);
 }
 
+TEST(a_sleep_that_begins_as_the_quota_ends_is_no_wait_for_it)
+{
+    // Before Linux 6.18 the flag is the run queue's, which may be throttled by the very thread that goes to sleep.
+    struct story story;
+    story_open(&story);
+    for (int i = 0; i < 9; i++)
+        story_gap(&story, (struct story_gap){.out = 100 + 1000 * i,
+                                             .waking = 500 + 1000 * i,
+                                             .in = 500 + 1000 * i,
+                                             .state = 2,
+                                             .flags = UG_GAP_THROTTLED | UG_GAP_IOWAIT,
+                                             .kernel = "io_schedule;folio_wait_bit_common;filemap_get_pages;filemap_read"});
+    CHECK_STR(story_top(&story)->cause, "disk_read");
+    CHECK(!story_find(&story, "cpu_quota"));
+    story_close(&story);
+}
+
 TEST(cpu_quota_by_counter)
 {
     // An older kernel: the CPU went idle while the thread was runnable, and cpu.stat counted it.

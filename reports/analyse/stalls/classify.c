@@ -374,7 +374,7 @@ void classify_gaps(struct work *work)
             continue;
         bool runnable = !gap->waking && (gap->flags & UG_GAP_PREEMPTED || gap->state == 0) &&
                         !(gap->flags & UG_GAP_NO_OUT && gap->state);
-        if (runnable || gap->flags & UG_GAP_THROTTLED) {
+        if (runnable) {
             cpu_wait(work, gap, (uint32_t)i, gap->out);
             continue;
         }

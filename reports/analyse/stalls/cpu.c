@@ -69,14 +69,15 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
     struct part *part = parts_add(work, gap->thread, begin, gap->in, CAUSE_CPU_CONTENTION, split);
     part->gap = gap_index;
     part->via = VIA_CPU;
-    if (gap->flags & UG_GAP_THROTTLED) {
+    // Before Linux 6.18 the flag is the run queue's, at the switch-out: a thread that went to sleep then did not wait for the quota.
+    if (split == SPLIT_PREEMPTED && gap->flags & UG_GAP_THROTTLED) {
         part->cause = CAUSE_CPU_QUOTA;
         part->confidence = 0.95F;
         return;
     }
     struct cpu_rival list[CPU_RIVALS_MAX];
     int count = cpu_rivals(trace, gap, begin, list);
-    // The flag is about the switch-out: of a wait that followed a sleep it says nothing.
+    // This flag, too, says nothing of a wait that followed a sleep.
     bool left_idle = split == SPLIT_PREEMPTED && gap->flags & UG_GAP_IDLE_CPU;
     if ((left_idle || !count) && facts_throttled(trace, gap->thread, begin, gap->in)) {
         part->cause = CAUSE_CPU_QUOTA;
