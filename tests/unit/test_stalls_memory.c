@@ -468,6 +468,9 @@ TEST(sleeps_for_memory)
         {"schedule_timeout_killable;__mem_cgroup_handle_over_high;irqentry_exit_to_user_mode", 0,
          "memory_high"},
         {"irqentry_exit_to_user_mode;asm_exc_page_fault", UG_GAP_MEMCG_HIGH, "memory_high"},
+        // Over memory.high it may be, but that is not what it waits for.
+        {"io_schedule;folio_wait_bit_common;filemap_get_pages;filemap_read", UG_GAP_MEMCG_HIGH | UG_GAP_IOWAIT, "disk_read"},
+        {"schedule;anon_pipe_write;vfs_write" STORY_SYSCALL, UG_GAP_MEMCG_HIGH, "pipe_write"},
         {"reclaim_throttle;shrink_node;do_try_to_free_pages;try_to_free_pages;__alloc_pages_"
          "slowpath;handle_mm_fault",
          UG_GAP_MEMSTALL, "direct_reclaim"},

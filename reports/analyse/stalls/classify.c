@@ -158,7 +158,7 @@ static void classify_lock_part(struct work *work, const struct trace_gap *gap, s
 static enum cause classify_memory_or_disk(const struct trace_gap *gap, struct marks marks)
 {
     bool fault = marks_has(marks, MARK_FAULT);
-    if (gap->flags & UG_GAP_MEMCG_HIGH || marks_has(marks, MARK_MEMCG_HIGH))
+    if (marks_has(marks, MARK_MEMCG_HIGH))
         return CAUSE_MEMORY_HIGH;
     static const struct parts_deed deeds[] = {
         {MARK_MIGRATION_WAIT, CAUSE_PAGE_MIGRATION}, {MARK_NUMA, CAUSE_NUMA_BALANCING},
@@ -337,6 +337,14 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
         part->waits_for = part->culprit;
         part->culprit_stack = part->culprit == gap->waker && unlocked ? gap->waker_stack : 0;
         part->confidence = owned ? 0.9F : 0.7F;
+        return;
+    }
+    // The kernel clears it before it sleeps for memory.high: a wait that is known for something else is none for that.
+    if (part->soft == SOFT_NO && gap->flags & UG_GAP_MEMCG_HIGH) {
+        part->cause = CAUSE_MEMORY_HIGH;
+        part->via = VIA_MEMORY;
+        part->waits_for = TRACE_NONE;
+        part->confidence = 0.6F;
         return;
     }
     if (part->soft == SOFT_NO) {
