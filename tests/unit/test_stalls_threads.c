@@ -542,6 +542,35 @@ TEST(fuse_daemon_is_named)
     story_close(&story);
 }
 
+TEST(a_thread_of_the_kernel_that_delivers_an_answer_is_not_accused)
+{
+    struct story story;
+    story_open(&story);
+    int64_t rpciod = story_other(&story, 70, "kworker/u8:2", NULL), napi = story_other(&story, 71, "napi/eth0-8193", NULL);
+    for (int i = 0; i < 5; i++) {
+        story_gap(&story, (struct story_gap){.out = 100 + 1800 * i,
+                                             .waking = 700 + 1800 * i,
+                                             .in = 700 + 1800 * i,
+                                             .state = 0x102,
+                                             .kernel = "rpc_wait_bit_killable;__rpc_execute;nfs_file_read;vfs_read" STORY_SYSCALL,
+                                             .waker = rpciod,
+                                             .waker_stack = "wake_up_bit;rpc_make_runnable;process_one_work;worker_thread;kthread"});
+        story_gap(&story, (struct story_gap){.out = 900 + 1800 * i,
+                                             .waking = 1200 + 1800 * i,
+                                             .in = 1200 + 1800 * i,
+                                             .state = 1,
+                                             .kernel = "sk_wait_data;tcp_recvmsg" STORY_SYSCALL,
+                                             .waker = napi,
+                                             .waker_stack = "sock_def_readable;tcp_v4_rcv;process_backlog;napi_threaded_poll;kthread",
+                                             .target = "socket:[9] 10.0.0.2:29500"});
+    }
+    story_analyse(&story);
+    const struct stall *file = story_find(&story, "fuse_hang"), *peer = story_find(&story, "network_peer");
+    CHECK(file && !file->culprit.known);
+    CHECK(peer && !peer->culprit.known);
+    story_close(&story);
+}
+
 TEST(rwsem_inode)
 {
     struct story story;

@@ -45,6 +45,12 @@ static void classify_blame_waker(const struct trace *trace, const struct trace_g
     part->confidence = confidence;
 }
 
+// A thread of the kernel that passes on what a server or a peer elsewhere has answered (rpciod, a receiver of CIFS, threaded NAPI).
+static bool classify_delivers(const struct trace *trace, uint32_t thread)
+{
+    return thread != TRACE_NONE && trace->processes[trace->threads[thread].process].kind == TRACE_KERNEL;
+}
+
 // Stopped from outside: the fact at the begin names who did it, the waker who ended it.
 static void classify_held(struct work *work, const struct trace_gap *gap, struct part *part)
 {
@@ -192,7 +198,10 @@ static void classify_culprit_of_memory(struct work *work, const struct trace_gap
     part->via = VIA_MEMORY;
     if (part->cause == CAUSE_FUSE_HANG) {
         part->via = VIA_FILE;
-        classify_blame_waker(trace, gap, part, 0.9F);
+        if (classify_delivers(trace, gap->waker))
+            part->notes |= NOTE_NO_OWNER;
+        else
+            classify_blame_waker(trace, gap, part, 0.9F);
         part->waits_for = part->culprit;
         return;
     }
@@ -322,7 +331,7 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
     part->soft = (uint8_t)classify_soft(trace, gap, marks);
     part->waits_for = classify_real_waker(trace, gap) ? gap->waker : TRACE_NONE;
     // Another CPU delivered the packets: then who waked says nothing, the process at the other end does.
-    if (part->soft == SOFT_SOCKET && part->waits_for == TRACE_NONE)
+    if (part->soft == SOFT_SOCKET && (part->waits_for == TRACE_NONE || classify_delivers(trace, part->waits_for)))
         part->waits_for = gap->owner;
     bool owned = classify_owns_mutex(trace, gap);
     if (part->soft == SOFT_FUTEX &&
