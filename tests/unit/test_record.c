@@ -954,6 +954,65 @@ TEST(a_rank_that_is_refused)
     waitpid(pid, NULL, 0);
 }
 
+// One that gave up meanwhile: it has a recorder of its own, which descends from it, and counts here no more, although the programs still tell of both.
+TEST(a_rank_that_leaves)
+{
+    static const char gaps[] = "SELECT count(*) FROM gap g JOIN thread t ON t.id = g.thread_id JOIN process p ON p.id = t.process_id WHERE p.tgid = ?";
+    struct error err = {0};
+    bool alive = true;
+    int64_t count = -1;
+    begin();
+    pid_t pid = start_rank("1");
+    struct ug_gap gap = gap_of((__u32)pid, 1000000000);
+    gap.task.tgid = (__u32)pid;
+    CHECK_INT(recorder_join(recorder, pid, 1, &err), 0);
+    push(&gap, sizeof gap, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0);
+    check_text("SELECT target FROM recording", "\"rank\":1,\"ranks\":2");
+    recorder_leave(recorder, 1);
+    CHECK_INT(number("SELECT count(*) FROM recording WHERE target LIKE '%\"rank\":1%'"), 0);
+
+    struct ug_task_event birth = {.head = {.kind = UG_EVENT_TASK},
+                                  .at_ns = 2000000000,
+                                  .task = {.tid = 4000002, .tgid = 4000002, .comm = "recorder"},
+                                  .what = UG_TASK_FORK,
+                                  .ppid = (__u32)pid,
+                                  .target = 1};
+    struct ug_sample sample = {.head = {.kind = UG_EVENT_SAMPLE}, .at_ns = 2003000000, .task = gap.task, .why = UG_SAMPLE_TARGET};
+    gap.out_ns = 2001000000;
+    gap.in_ns = 2004000000;
+    gap.waking_ns = 0;
+    push(&birth, sizeof birth, NULL, 0);
+    push(&gap, sizeof gap, NULL, 0);
+    push(&sample, sizeof sample, NULL, 0);
+    gap.task.tid = gap.task.tgid = 4000002;
+    push(&gap, sizeof gap, NULL, 0);
+    gap.task.tid = gap.task.tgid = (__u32)target;
+    push(&gap, sizeof gap, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0);
+
+    CHECK_INT(recorder_join(recorder, pid, 1, &err), 0); // it comes again
+    gap.task.tid = gap.task.tgid = (__u32)pid;
+    push(&gap, sizeof gap, NULL, 0);
+    CHECK_INT(recorder_poll(recorder, 0, &alive, &err), 0);
+    recorder_leave(recorder, 1);
+    end_target();
+    for (int i = 0; i < 200 && alive; i++) // nothing waits for who has left
+        CHECK_INT(recorder_poll(recorder, 20, &alive, NULL), 0);
+    CHECK(!alive);
+    CHECK_INT(recorder_stop(recorder, NULL, &err), 0);
+    recorder_free(recorder);
+    CHECK_INT(store_get_int(store, &count, NULL, gaps, "i", (int64_t)pid), 0);
+    CHECK_INT(count, 2); // while it was here
+    CHECK_INT(number("SELECT count(*) FROM gap"), 3);
+    CHECK_INT(number("SELECT count(*) FROM sample"), 0);
+    CHECK_INT(number("SELECT count(*) FROM process WHERE kind = 'target'"), 1);
+    CHECK_INT(number("SELECT count(*) FROM recording WHERE target LIKE '%\"rank\":1%'"), 0);
+    check_text("SELECT target FROM recording", "\"joined\":[]");
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 TEST(a_full_disk_keeps_what_was_committed)
 {
     struct error err = {0};

@@ -10,6 +10,13 @@
 
 enum { EVENT_IRQ_FLAGS = UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_NMI };
 
+// NULL: nobody who is named, or one whom another recorder has by now (recorder_leave): the programs do not know that.
+static struct task_thread *event_thread(struct recorder *recorder, const struct ug_task *task, int64_t at_ns)
+{
+    struct task_thread *thread = tasks_thread(recorder->tasks, task, at_ns);
+    return thread && !thread->process->left ? thread : NULL;
+}
+
 static void event_prio(struct row *row, uint32_t thread, uint32_t prio)
 {
     if (thread)
@@ -101,7 +108,7 @@ static const char *event_gap_target(struct recorder *recorder, const struct ug_g
 
 static void event_gap(struct recorder *recorder, const struct ug_gap *gap)
 {
-    struct task_thread *thread = tasks_thread(recorder->tasks, &gap->task, (int64_t)gap->in_ns);
+    struct task_thread *thread = event_thread(recorder, &gap->task, (int64_t)gap->in_ns);
     if (!thread)
         return;
     tasks_make_target(recorder->tasks, thread->process);
@@ -147,10 +154,12 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     struct task_thread *thread = tasks_thread(recorder->tasks, &sample->task, (int64_t)sample->at_ns);
     if (!thread)
         return;
-    bool target = sample->why & UG_SAMPLE_TARGET, late = false;
-    uint32_t python = 0, user = 0;
+    uint32_t why = sample->why & ~(uint32_t)(thread->process->left ? UG_SAMPLE_TARGET : 0), python = 0, user = 0;
+    bool target = why & UG_SAMPLE_TARGET, late = false;
+    if (thread->process->left && !(why & (UG_SAMPLE_OWNER | UG_SAMPLE_NEIGHBOUR)))
+        return;
     // Of a mere neighbour it matters that it ran; its symbols would cost more than the rest of the recording.
-    if (sample->why & (UG_SAMPLE_TARGET | UG_SAMPLE_OWNER))
+    if (why & (UG_SAMPLE_TARGET | UG_SAMPLE_OWNER))
         user = event_user_stack(recorder, thread, sample->at_ns, addresses + sample->kernel_count, sample->user_count,
                                 sample->why & UG_SAMPLE_USER_MISSED);
     if (target)
@@ -162,7 +171,7 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     row_int(&row, thread->id);
     row_int(&row, (int64_t)sample->at_ns);
     row_int(&row, sample->cpu);
-    row_int(&row, (sample->why & ~(uint32_t)UG_SAMPLE_NOT_STORED) | (late ? UG_SAMPLE_LATE : 0));
+    row_int(&row, (why & ~(uint32_t)UG_SAMPLE_NOT_STORED) | (late ? UG_SAMPLE_LATE : 0));
     row_id(&row, stacks_kernel(recorder->stacks, addresses, sample->kernel_count));
     row_id(&row, user);
     row_id(&row, python);
@@ -172,7 +181,7 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
 static void event_fault(struct recorder *recorder, const struct ug_fault *fault)
 {
     const __u64 *addresses = (const __u64 *)(fault + 1);
-    struct task_thread *thread = tasks_thread(recorder->tasks, &fault->task, (int64_t)fault->at_ns);
+    struct task_thread *thread = event_thread(recorder, &fault->task, (int64_t)fault->at_ns);
     if (!thread)
         return;
     tasks_make_target(recorder->tasks, thread->process);
@@ -192,7 +201,7 @@ static void event_lock(struct recorder *recorder, const struct ug_lock *lock)
 {
     const __u64 *addresses = (const __u64 *)(lock + 1);
     int64_t at_ns = (int64_t)lock->end_ns;
-    struct task_thread *thread = tasks_thread(recorder->tasks, &lock->task, at_ns);
+    struct task_thread *thread = event_thread(recorder, &lock->task, at_ns);
     if (!thread)
         return;
     tasks_make_target(recorder->tasks, thread->process);
@@ -212,6 +221,9 @@ static void event_lock(struct recorder *recorder, const struct ug_lock *lock)
 static void event_fact(struct recorder *recorder, const struct ug_fact *fact)
 {
     int64_t at_ns = (int64_t)fact->end_ns;
+    const struct task_thread *thread = fact->task.tid ? tasks_thread_by_tid(recorder->tasks, fact->task.tid) : NULL;
+    if (thread && thread->process->left)
+        return;
     uint32_t target = tasks_thread_id(recorder->tasks, &fact->task, at_ns, false);
     uint32_t actor = tasks_thread_id(recorder->tasks, &fact->actor, at_ns, false);
     struct row row = writer_row(recorder->writer, WRITER_FACT);
@@ -247,7 +259,7 @@ static void event_task(struct recorder *recorder, const struct ug_task_event *ev
 static void event_state(struct recorder *recorder, const struct ug_state *state)
 {
     int64_t at_ns = (int64_t)state->at_ns;
-    struct task_thread *thread = tasks_thread(recorder->tasks, &state->task, at_ns);
+    struct task_thread *thread = event_thread(recorder, &state->task, at_ns);
     if (!thread)
         return;
     tasks_make_target(recorder->tasks, thread->process);

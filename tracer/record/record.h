@@ -57,7 +57,8 @@ void recorder_free(struct recorder *recorder); // NULL ok; detaches; before stor
 // in "joined". -EEXIST: such a rank has joined already; -ESRCH: the process has ended; other -errno: it cannot be taken. Of one that
 // is refused nothing is recorded, and nothing waits for its end. Before recorder_stop.
 ERROR_CHECKED int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct error *err);
-// That rank is another recorder's, or nobody's: "joined" says no more that it is here. What was recorded of it stays.
+// That rank is another recorder's, or nobody's: neither "joined" nor "ranks" says that it is here, and its process and what descends from it are
+// strangers: nothing more is recorded of them, and nothing waits for their end. What was recorded of it stays.
 void recorder_leave(struct recorder *recorder, int32_t rank);
 
 // A step of the target, for table recorded_step; before recorder_stop.

@@ -441,9 +441,20 @@ void recorder_leave(struct recorder *recorder, int32_t rank)
     size_t i = recorder_find_joined(recorder, rank);
     if (i == json_array_size(recorder->joined) || writer_begin(recorder->writer))
         return;
+    uint32_t pid = (uint32_t)json_integer_value(json_object_get(json_array_get(recorder->joined, i), "pid"));
     json_array_remove(recorder->joined, i);
     counters_remove_rank(recorder->counters, rank);
-    if (recorder_write_joined(recorder, &err))
+    unwinder_forget(recorder->unwinder, pid);
+    if (recorder->python)
+        python_forget(recorder->python, pid);
+    tasks_leave(recorder->tasks, pid);
+    recorder->ask_alive = true; // nothing waits for its end
+    int rc = recorder_write_joined(recorder, &err);
+    if (rc == 0 && recorder->ranks_written) {
+        recorder->ranks_written = SIZE_MAX; // as many may be others
+        rc = recorder_write_ranks(recorder, &err);
+    }
+    if (rc)
         writer_fail(recorder->writer);
 }
 
@@ -572,7 +583,7 @@ static void recorder_on_total(void *context, const struct capture_total *total)
 {
     struct recorder *recorder = context;
     const struct task_thread *known = tasks_thread_by_tid(recorder->tasks, total->tid);
-    if (!known || known->process->tgid != total->tgid)
+    if (!known || known->process->tgid != total->tgid || known->process->left)
         return;
     struct ug_task task = {.tid = total->tid, .tgid = total->tgid};
     memcpy(task.comm, known->comm, sizeof task.comm);

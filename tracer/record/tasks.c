@@ -252,10 +252,53 @@ struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid)
 void tasks_make_target(struct tasks *tasks, struct task_process *process)
 {
     (void)tasks;
-    if (process->kind == TASK_TARGET)
+    if (process->kind == TASK_TARGET || process->left)
         return;
     process->kind = TASK_TARGET;
     process->dirty = true;
+}
+
+static void tasks_set_left(struct task_process *process)
+{
+    process->left = true;
+    process->rank_generation = 0; // is looked for anew where it comes again
+    if (process->kind == TASK_TARGET)
+        process->kind = TASK_OTHER;
+    process->dirty = true;
+}
+
+static bool tasks_has_left(struct tasks *tasks, uint32_t tgid)
+{
+    const struct task_process *process = tasks_find_process(tasks, tgid);
+    return process && process->left;
+}
+
+// Those of its children that are targets by now. False: none was.
+static bool tasks_leave_children(struct tasks *tasks)
+{
+    bool some = false;
+    for (size_t i = 0; i < TASKS_BUCKETS; i++)
+        for (struct task_process *process = tasks->processes[i]; process; process = process->next)
+            if (process->kind == TASK_TARGET && tasks_has_left(tasks, process->ppid)) {
+                tasks_set_left(process);
+                some = true;
+            }
+    return some;
+}
+
+void tasks_leave(struct tasks *tasks, uint32_t tgid)
+{
+    struct task_process *process = tasks_find_process(tasks, tgid);
+    if (!process)
+        return;
+    tasks_set_left(process);
+    while (tasks_leave_children(tasks))
+        ;
+    size_t kept = 0;
+    for (size_t i = 0; i < tasks->rank_count; i++)
+        if (!tasks_has_left(tasks, tasks->ranks[i].tgid))
+            tasks->ranks[kept++] = tasks->ranks[i];
+    tasks->rank_count = kept;
 }
 
 bool tasks_is_target(struct tasks *tasks, uint32_t tgid)
@@ -278,8 +321,10 @@ struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid)
     struct task_process *process = tasks_process(tasks, tgid, stat.comm, 0, true);
     if (process && !process->id)
         process->id = writer_next_id(tasks->writer, WRITER_PROCESS);
-    if (process)
+    if (process) {
+        process->left = false; // it may have come again
         tasks_make_target(tasks, process);
+    }
     return process;
 }
 
@@ -304,6 +349,8 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
         if (main_thread && event->target)
             tasks_read_cmdline(tasks, process); // strangers are read when a record names them or they call exec
     }
+    if (fork && main_thread && tasks_has_left(tasks, event->ppid))
+        tasks_set_left(process);
     if (event->target)
         tasks_make_target(tasks, process); // before its thread is added, which is never refused then
     if (main_thread) {

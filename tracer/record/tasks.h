@@ -30,6 +30,7 @@ struct task_process {
     char *cmdline;
     enum task_kind kind;
     bool dirty, ended, has_exit, snapshot;
+    bool left; // it was a target, and is another recorder's, although the kernel side still tells of it (tasks_leave)
     int64_t started_ns, ended_ns;
     int32_t exit_code;
     int64_t checked_ns; // when it was last compared with /proc
@@ -83,7 +84,9 @@ struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task
 // The same, as a row's id: 0 = nobody. idle: tid 0 is the idle task even without a name.
 uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_t at_ns, bool idle);
 struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid); // known and alive, or NULL
-void tasks_make_target(struct tasks *tasks, struct task_process *process);
+void tasks_make_target(struct tasks *tasks, struct task_process *process); // not one that has left
+// It and what descends from it are strangers from here on, and no ranks, whatever records say; until tasks_target.
+void tasks_leave(struct tasks *tasks, uint32_t tgid);
 bool tasks_is_target(struct tasks *tasks, uint32_t tgid); // and lives
 bool tasks_was_target(struct tasks *tasks, uint32_t tgid); // or ended less than 5 s ago
 void tasks_event(struct tasks *tasks, const struct ug_task_event *event); // birth, exec, death, name
