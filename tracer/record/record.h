@@ -24,7 +24,7 @@ struct recorder_opts {
     int64_t threshold_ns;    // 0 = 1 ms
     uint32_t sample_hz;      // 0 = 199 (never a divisor of the timer tick); UINT32_MAX: no samples
     bool faults;             // page faults are sampled: who touched memory first
-    // Processes that user stacks are walked and named in at one time, interpreters in a quarter of them: so many, or twice those of
+    // Processes that user stacks are walked and named in at one time, and interpreters that are followed: so many, or twice those of
     // the target that are there at the start, whichever is more; from 256 to 2,048.
     uint32_t processes_max;
     bool no_python;

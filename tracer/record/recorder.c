@@ -26,7 +26,6 @@ enum {
     RECORDER_PROCESSES_MIN = 256,   // 64 ranks with two workers each, and what disturbs them
     RECORDER_PROCESSES_MAX = 2048,  // 12 MB of kernel memory
     RECORDER_PROCESSES_MORE = 2,    // times those that are there
-    RECORDER_PYTHON_PART = 4,       // of these are interpreters that are followed
     RECORDER_SAMPLE_HZ = 199,       // no divisor of the timer tick, so that it does not walk in step with it
     RECORDER_ROUND_MS = 20,         // 4 MiB of ring hold 50 ms of the worst flood
     RECORDER_BUSY_RECORDS = 2000,   // a round with more is followed by the next at once
@@ -299,7 +298,7 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
                                           opts->pid_count ? opts->pids[0] : 0, opts->cgroup, recorder_own_rank(opts));
         if (!opts->no_python)
             recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns,
-                                          recorder->processes_max / RECORDER_PYTHON_PART, opts->prompt);
+                                          recorder->processes_max, opts->prompt);
         rc = recorder_start_gpu(recorder, opts, err);
     }
     if (rc == 0)
