@@ -311,6 +311,21 @@ static void choose_find_shardless(struct merge_result *result, const struct choo
     free(elsewhere);
 }
 
+// One that was read, but not to the end that somebody wanted, has told which ranks it is of. False: it has not, or others have them.
+static bool choose_miss_held(struct merge_result *result, const struct choose_claims *all, const struct scan_shard *shard)
+{
+    bool some = false;
+    if (!shard->read || shard->who.launcher.ranks != result->ranks || strcmp(shard->who.run, result->chosen[0]->who.run) != 0)
+        return false;
+    for (size_t k = 0; k < shard->held_count; k++) {
+        if (choose_has(all, shard->held[k].rank))
+            continue;
+        choose_add_missing(result, shard->held[k].rank, shard->why);
+        some = true;
+    }
+    return some;
+}
+
 // Why of those whose shard is not one, or who left a reason in its place; the others have left nothing, or are of another node's part.
 static void choose_find_missing(struct merge_result *result, const struct choose_claims *all, bool part)
 {
@@ -321,10 +336,11 @@ static void choose_find_missing(struct merge_result *result, const struct choose
         const struct scan_shard *shard = &result->scan.shards[i];
         if (!choose_is_candidate(result, shard) || !shard->why)
             continue;
-        if (!several && shard->rank < result->ranks && !choose_has(all, (int32_t)shard->rank))
+        bool told = choose_miss_held(result, all, shard), launcher = several || shard->outer_ranks > 0;
+        if (!launcher && shard->rank < result->ranks && !choose_has(all, (int32_t)shard->rank))
             choose_add_missing(result, (int32_t)shard->rank, shard->why);
-        else // the number in a name is that of a launcher, of whose ranks nothing is known
-            choose_note(result, "%s %lld: %s", several ? "recorder" : "rank", (long long)shard->rank, shard->why);
+        else if (!told) // the number in a name is that of a launcher, of whose ranks nothing is known
+            choose_note(result, "%s %lld: %s", launcher ? "recorder" : "rank", (long long)shard->rank, shard->why);
     }
     for (size_t i = 0; i < result->chosen_count; i++)
         choose_find_missing_of_part(result, all, result->chosen[i]);

@@ -340,7 +340,7 @@ static void query_visits_begin(void *arg)
         query->rc = query_exec(query, &query->err, "DELETE FROM map");
 }
 
-// Without those of other restarts.
+// Without those of other restarts, and of a recorder that turned out to be of no rank: it was asked before that was known.
 static int query_reduce(struct query *query, struct error *err)
 {
     const struct merge_result *shards = &query->shards;
@@ -349,7 +349,7 @@ static int query_reduce(struct query *query, struct error *err)
     for (size_t i = 0; i < shards->chosen_count; i++)
         chosen[shards->chosen[i] - shards->scan.shards] = true;
     for (size_t i = 0; i < shards->scan.count && rc == 0; i++)
-        if (!chosen[i] && !shards->scan.shards[i].why)
+        if (!chosen[i])
             rc = query_drop(query, i, err);
     free(chosen);
     if (rc == 0)

@@ -292,6 +292,7 @@ static void scan_read(void *arg, size_t index)
         rc = scan_read_times(store, shard, &err);
     if (rc)
         shard->why = xstrdup(err.text);
+    shard->read = rc == 0;
     if (rc == 0 && visitor && (!visitor->run || strcmp(visitor->run, shard->run) == 0))
         visitor->visit(visitor->arg, shard, index, store);
     store_close(store);

@@ -26,6 +26,7 @@ struct scan_shard {
     char *run;                   // the name of its directory
     int64_t restart, rank;       // by its name
     char *why;                   // it cannot be merged, or was never made: a sentence; NULL: it can, and the rest is filled
+    bool read;                   // who it is of was known when somebody who read more of it set `why`
     struct identity who;         // of a part, or of several ranks, the first one
     bool part;
     int32_t outer_rank, outer_ranks; // of several ranks: which of how many their launcher is by its own environment; outer_ranks 0: of one, or a part
