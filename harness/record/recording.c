@@ -194,9 +194,6 @@ static int recording_say_calls(struct recording *recording, struct error *err)
         unseen = !found && !recording->unfit && recording->steps ? unseen_why(recording->steps, step) : NULL;
         why = recording->unfit ? recording->unfit : unseen ? unseen : found ? NULL : "their file was cut short";
     }
-    uint32_t refused = recording->steps ? reader_refused_count(recording->steps) : 0;
-    if (refused)
-        log_warn("steps of %u more process%s found no room", refused, refused == 1 ? "" : "es");
     unsigned long long steps = recording->result->steps;
     char *text = why && steps ? xasprintf("steps by '%s' were given up after %llu: %s", step, steps, why)
                  : why        ? xasprintf("no steps by '%s': %s", step, why)
@@ -233,6 +230,23 @@ static void recording_drain_steps(struct recording *recording)
     }
     for (uint32_t slot = 0; slot < slots; slot++)
         reader_drain(recording->steps, slot, recording_on_step, recording->opts->injected ? recording_on_text : NULL, recording, NULL);
+}
+
+// Processes that made step calls which are not here, whoever named the steps: with what else is missing, which a merge hands on.
+static int recording_tell_refused(struct recording *recording, struct error *err)
+{
+    uint32_t refused = recording->steps ? reader_refused_count(recording->steps) : 0;
+    if (!refused)
+        return 0;
+    uint32_t kept = reader_slot_count(recording->steps);
+    char *text = xasprintf("steps: %u process%s found no room beside %u others, or marked steps by two copies of the protocol: such steps are not here",
+                           refused, refused == 1 ? "" : "es", kept);
+    int rc = store_ledger(recording->store, NULL, "steps", "processes", (int64_t)kept + refused, kept, refused, 1, NULL, err);
+    if (rc == 0)
+        rc = store_exec(recording->store, err, "UPDATE recording SET missing = json_insert(missing, '$[#]', ?) WHERE id = ?", "si", text,
+                        recording->result->recording_id);
+    free(text);
+    return rc;
 }
 
 static int recording_count_dropped_steps(struct recording *recording, struct error *err)
@@ -464,6 +478,8 @@ static int recording_finish(struct recording *recording, int rc, struct error *e
     recorder_totals(recording->recorder, &result->totals);
     int end_rc = recorder_stop(recording->recorder, &result->recording_id, &end);
     int steps_rc = recording_count_dropped_steps(recording, end_rc ? NULL : &end);
+    if (steps_rc == 0)
+        steps_rc = recording_tell_refused(recording, end_rc ? NULL : &end);
     if (steps_rc == 0)
         steps_rc = recording_say_calls(recording, end_rc ? NULL : &end);
     end_rc = end_rc ? end_rc : steps_rc;

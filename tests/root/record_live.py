@@ -352,6 +352,16 @@ def test_steps(case):
     assert not [name for name in os.listdir("/dev/shm") if name.startswith(own)]
 
 
+def test_steps_of_more_processes_than_have_room(case):
+    """64 have: of the others it is told that their steps are not there, as what else is missing."""
+    if not os.access(DLRM, os.X_OK):
+        raise Skip("no native models in this build")
+    done = case.run("--", "sh", "-c", "for i in $(seq 66); do %s --steps 1 --size small; done" % DLRM)
+    check(done, 0, "64 steps", "steps: 2 processes found no room beside 64 others")
+    assert case.rows("SELECT seen, kept, dropped, breach FROM ledger WHERE producer = 'steps' AND kind = 'processes'") == [(66, 64, 2, 1)]
+    assert "steps: 2 processes found no room" in case.value("SELECT missing FROM recording")
+
+
 def test_target_is_killed(case):
     sleeper = case.sleeper()
     recorder = case.record("--pid", str(sleeper.pid))
