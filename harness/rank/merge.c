@@ -23,6 +23,7 @@
 #include "harness/run/shard.h"
 
 enum { MERGE_CPUS_MAX = INT16_MAX }; // as analyses keep them
+#define MERGE_ERROR_NS_END ((int64_t)1 << 61) // of a clock; two of them can be added
 
 // --- nodes and their clocks -----------------------------------------------------------------------
 
@@ -31,18 +32,26 @@ static void merge_read_cpus(void *chosen, size_t index)
     scan_cpus(((struct scan_shard **)chosen)[index]);
 }
 
+// Within what the clock by which its node's shards are moved is known to this one. Where it was set between their begins, and nobody saw both, it is
+// not known better than that.
+static int64_t merge_error_of(const struct scan_shard *shard, const struct merge_node *node)
+{
+    int64_t error_ns = scan_clock_error_ns(shard), set_ns = llabs(shard->who.clock.wall_minus_monotonic_ns - node->wall_minus_monotonic_ns);
+    return error_ns >= 0 && error_ns + set_ns < MERGE_ERROR_NS_END ? error_ns + set_ns : -1;
+}
+
 // Shards are by node.
 static void merge_find_nodes(struct merge_result *result)
 {
     parallel_each(result->chosen_count, merge_read_cpus, result->chosen);
     for (size_t i = 0; i < result->chosen_count; i++) {
         const struct scan_shard *shard = result->chosen[i];
-        int64_t error_ns = scan_clock_error_ns(shard);
         if (shard->node == result->node_count)
             vector_push(result->nodes, result->node_count,
-                        ((struct merge_node){.host = shard->who.host, .boot = shard->who.boot, .error_ns = error_ns,
+                        ((struct merge_node){.host = shard->who.host, .boot = shard->who.boot,
                                              .wall_minus_monotonic_ns = shard->who.clock.wall_minus_monotonic_ns}));
         struct merge_node *node = &result->nodes[shard->node];
+        int64_t error_ns = merge_error_of(shard, node);
         node->ranks += (int64_t)shard->held_count;
         if (node->error_ns >= 0)
             node->error_ns = error_ns < 0 ? -1 : error_ns > node->error_ns ? error_ns : node->error_ns;

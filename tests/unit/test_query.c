@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SQL over shards: whose rows are in the answer, and whose are not.
+// SQL over shards: whose rows are in the answer, and whose are not. And a store of them.
 #include "harness/rank/query.h"
 
 #include <stdio.h>
@@ -12,26 +12,35 @@
 static struct error err;
 static char dir[] = "/tmp/upgate-query-XXXXXX";
 
-// Recorded by process 10, as rank `rank` of `ranks` by its own launcher. more: member of recording.target, as JSON. idx: of its one step.
-static void put(const char *name, int rank, int ranks, const char *key, const char *more, int64_t idx)
+// Recorded by process 10, as rank `rank` of `ranks` by its own launcher, on a node whose clock is known within error_ns.
+struct shard {
+    const char *name;
+    int rank, ranks;
+    const char *key, *more; // a member of recording.target, as JSON
+    int64_t idx;            // of its one step
+    const char *boot;
+    int64_t set_ns, error_ns;
+};
+
+static void put(const struct shard *shard)
 {
     struct store *store = NULL;
-    struct identity who = {.launcher = {.rank = rank, .ranks = ranks, .local_rank = -1, .local_ranks = -1, .node = -1},
+    struct identity who = {.launcher = {.rank = shard->rank, .ranks = shard->ranks, .local_rank = -1, .local_ranks = -1, .node = -1},
                            .run = "job",
                            .host = "vm",
-                           .boot = "boot",
-                           .clock = {.wall_minus_monotonic_ns = 1780000000000000000, .error_ns = -1}};
-    char *path = xasprintf("%s/%s", dir, name);
+                           .clock = {.wall_minus_monotonic_ns = 1780000000000000000 + shard->set_ns, .error_ns = shard->error_ns}};
+    snprintf(who.boot, sizeof who.boot, "%s", shard->boot ? shard->boot : "boot");
+    char *path = xasprintf("%s/%s", dir, shard->name);
     json_t *identity = identity_json(&who);
     json_object_set_new(identity, "pid", json_integer(10));
-    json_t *target = json_pack("{so so}", "rank", identity, key, json_loads(more, 0, NULL));
+    json_t *target = json_pack("{so so}", "rank", identity, shard->key, json_loads(shard->more, 0, NULL));
     char *text = json_dumps(target, JSON_COMPACT);
     CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
     CHECK_INT(store_exec(store, &err, "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, plan, command_line, host, "
                          "host_key) VALUES (1, 'x', 'record', 'done', '1', 5, 0, '{}', '[]', '{}', '')", ""), 0);
     CHECK_INT(store_exec(store, &err, "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
                          "(1, 1000, 9000, 1000000, 199, 0, ?, '[]')", "s", text), 0);
-    CHECK_INT(store_exec(store, &err, "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, 0, ?, 2000, 1000)", "i", idx), 0);
+    CHECK_INT(store_exec(store, &err, "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, 0, ?, 2000, 1000)", "i", shard->idx), 0);
     store_close(store);
     free(text);
     json_decref(target);
@@ -55,8 +64,8 @@ TEST(a_recorder_of_no_rank_is_in_no_answer)
     struct query *query = NULL;
     int count = 0;
     CHECK(runner_directory(dir) != NULL);
-    put("0-0.db", 0, 2, "ranks", "[{\"pid\": 11, \"rank\": 0, \"ranks\": 4}, {\"pid\": 12, \"rank\": 1, \"ranks\": 4}]", 5);
-    put("0-1.db", 1, 2, "ranks", "[{\"pid\": 10, \"rank\": 1, \"ranks\": 2}]", 1000);
+    put(&(struct shard){"0-0.db", 0, 2, "ranks", "[{\"pid\": 11, \"rank\": 0, \"ranks\": 4}, {\"pid\": 12, \"rank\": 1, \"ranks\": 4}]", .idx = 5});
+    put(&(struct shard){"0-1.db", 1, 2, "ranks", "[{\"pid\": 10, \"rank\": 1, \"ranks\": 2}]", .idx = 1000});
     CHECK_INT(query_new(&opts, &query, &err), 0);
     CHECK_INT(query_shards(query)->chosen_count, 1);
     CHECK_INT(query_shards(query)->missing_count, 2);
@@ -72,8 +81,9 @@ TEST(ranks_of_a_shard_that_fails_are_missing)
     struct query *query = NULL;
     int count = 0;
     CHECK(runner_directory(dir) != NULL);
-    put("0-0.db", 0, 4, "joined", "[{\"rank\": 1, \"pid\": 11, \"begin_ns\": 2000}, {\"rank\": 2, \"pid\": 12, \"begin_ns\": 2000}]", INT64_MIN);
-    put("0-3.db", 3, 4, "joined", "[]", 7);
+    put(&(struct shard){"0-0.db", 0, 4, "joined", "[{\"rank\": 1, \"pid\": 11, \"begin_ns\": 2000}, {\"rank\": 2, \"pid\": 12, \"begin_ns\": 2000}]",
+                        .idx = INT64_MIN});
+    put(&(struct shard){"0-3.db", 3, 4, "joined", "[]", .idx = 7});
     CHECK_INT(query_new(&opts, &query, &err), 0);
     const struct merge_result *shards = query_shards(query);
     CHECK_INT(shards->chosen_count, 1);
@@ -85,4 +95,25 @@ TEST(ranks_of_a_shard_that_fails_are_missing)
     CHECK_INT(sum_of_rows(query, 0, &count), 7);
     CHECK_INT(count, 1);
     query_free(query);
+}
+
+// Set between the begins of two shards, neither of which saw the other time: ranks of other nodes are not told to be later by less than that.
+TEST(a_clock_that_was_set_between_two_ranks_is_not_known_better)
+{
+    static const int64_t set_ns = 5000000000;
+    struct merge_result result;
+    CHECK(runner_directory(dir) != NULL);
+    char *path = xasprintf("%s/run.db", dir);
+    const struct merge_opts opts = {.dir = dir, .path = path, .restart = -1, .command_line = "[]"};
+    put(&(struct shard){"0-0.db", 0, 3, "joined", "[]", .error_ns = 1000});
+    put(&(struct shard){"0-1.db", 1, 3, "joined", "[]", .error_ns = 2000, .set_ns = set_ns});
+    put(&(struct shard){"0-2.db", 2, 3, "joined", "[]", .error_ns = 3000, .boot = "another"});
+    CHECK_INT(merge_run(&opts, &result, &err), 0);
+    CHECK_INT(result.node_count, 2);
+    CHECK_INT(result.missing_count, 0);
+    CHECK_INT(result.nodes[0].error_ns, 2000 + set_ns);
+    CHECK_INT(result.nodes[1].error_ns, 3000);
+    CHECK_INT(result.clock_residual_ns, 2000 + set_ns + 3000);
+    merge_free(&result);
+    free(path);
 }

@@ -277,10 +277,35 @@ TEST(who_came_last_is_exact)
     }
     for (size_t i = 0; i < job.node_count; i++) { // of four ranks each
         CHECK_INT(job.nodes[i].wall_minus_monotonic_ns, 5000 + (RANKS / A_NODE - 1 - (int)i) * A_NODE);
-        CHECK_INT(job.nodes[i].error_ns, 100 + (RANKS / A_NODE - 1 - (int)i) * A_NODE + A_NODE - 1);
+        // Of the last rank, as much as the clock was set until that one began.
+        CHECK_INT(job.nodes[i].error_ns, 100 + (RANKS / A_NODE - 1 - (int)i) * A_NODE + 2 * (A_NODE - 1));
         CHECK_STR(job.nodes[i].host, "host-0");
     }
     reduced_free(&job);
+}
+
+// Whichever is added to which: the clock of the node is not known better than that it was set, or not known at all.
+TEST(a_clock_that_was_set_is_not_known_better)
+{
+    static const struct {
+        int64_t walls[2], errors[2], wall, error;
+    } cases[] = {{{5000, 5000}, {100, 300}, 5000, 300}, {{5000, 900005000}, {100, 300}, 5000, 900000300}, {{900005000, 5000}, {100, 300}, 5000, 900000100},
+                 {{5000, 5001}, {100, -1}, 5000, -1}, {{-REDUCED_NS_END + 1, REDUCED_NS_END - 1}, {0, 0}, -REDUCED_NS_END + 1, -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int first = 0; first < 2; first++) {
+            struct reduced ranks[2];
+            struct error err = {0};
+            for (int k = 0; k < 2; k++) {
+                rank_make(k, &ranks[k]); // of one node
+                ranks[k].nodes[0].wall_minus_monotonic_ns = cases[i].walls[k];
+                ranks[k].nodes[0].error_ns = cases[i].errors[k];
+            }
+            CHECK_INT(reduced_add(&ranks[first], &ranks[!first], &err), 0);
+            CHECK_INT(ranks[first].nodes[0].wall_minus_monotonic_ns, cases[i].wall);
+            CHECK_INT(ranks[first].nodes[0].error_ns, cases[i].error);
+            reduced_free(&ranks[0]);
+            reduced_free(&ranks[1]);
+        }
 }
 
 TEST(a_number_that_repeats_is_marked)

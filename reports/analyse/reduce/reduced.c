@@ -51,17 +51,21 @@ void reduced_sort_meetings(struct reduced *reduced)
 
 // --- nodes ----------------------------------------------------------------------------------------
 
-// Two say of one node what its clock is: one of both, by a rule that knows no order, and the error of the worse.
+// Two say of one node what its clock is: the lower of both, by a rule that knows no order, and within what that is right for either of them. Where it was
+// set between their begins it is not known better than that.
 static void reduced_node_add(struct reduced_node *sum, const struct reduced_node *more)
 {
     if (strcmp(more->host, sum->host) < 0) { // a container may have a name of its own
         free(sum->host);
         sum->host = xstrdup(more->host);
     }
-    if (more->wall_minus_monotonic_ns < sum->wall_minus_monotonic_ns)
-        sum->wall_minus_monotonic_ns = more->wall_minus_monotonic_ns;
-    if (sum->error_ns >= 0 && (more->error_ns < 0 || more->error_ns > sum->error_ns))
-        sum->error_ns = more->error_ns;
+    int64_t of_sum = sum->wall_minus_monotonic_ns, of_more = more->wall_minus_monotonic_ns; // all below 2^61
+    int64_t wall = of_more < of_sum ? of_more : of_sum;
+    int64_t error_of_sum = of_sum - wall + sum->error_ns, error_of_more = of_more - wall + more->error_ns;
+    int64_t error_ns = error_of_more > error_of_sum ? error_of_more : error_of_sum;
+    bool known = sum->error_ns >= 0 && more->error_ns >= 0 && error_ns < REDUCED_NS_END - 1;
+    sum->wall_minus_monotonic_ns = wall;
+    sum->error_ns = known ? error_ns : -1;
 }
 
 static struct reduced_node reduced_node_copy(const struct reduced_node *node)
