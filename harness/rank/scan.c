@@ -358,9 +358,10 @@ static int scan_run(const char *dir, const char *run, struct scan *scan, struct 
     DIR *folder = opendir(dir);
     struct dirent *entry;
     struct stat info;
+    int rc = 0;
     if (!folder)
         return error_set(err, errno == ENOENT || errno == ENOTDIR ? -EINVAL : -errno, "failed to read directory '%s': %s", dir, strerror(errno));
-    while ((entry = readdir(folder)) && scan->count < SCAN_SHARDS_MAX) {
+    while (rc == 0 && (entry = readdir(folder))) {
         int64_t restart, rank;
         bool why;
         if (!scan_name(entry->d_name, &restart, &rank, &why))
@@ -370,11 +371,17 @@ static int scan_run(const char *dir, const char *run, struct scan *scan, struct 
             free(path);
             continue;
         }
+        if (scan->count == SCAN_SHARDS_MAX) { // the others would be missing, as if they had none
+            rc = error_set(err, -E2BIG, "more than %d shards, the last of them in '%s': name the directory of one run, or merge those of each node by "
+                           "themselves (--part), and the parts then", (int)SCAN_SHARDS_MAX, dir);
+            free(path);
+            continue;
+        }
         vector_push(scan->shards, scan->count, (struct scan_shard){.path = path, .run = xstrdup(run), .restart = restart, .rank = rank,
                                                                    .why = why ? scan_reason(path) : NULL});
     }
     closedir(folder);
-    return 0;
+    return rc;
 }
 
 static int scan_by_name(const void *left, const void *right)

@@ -73,7 +73,8 @@ struct scan_visitor {
     void *arg;
 };
 
-// dir: with directories of runs in it, or that of one run. visitor: NULL ok. -EINVAL: there is no such directory, or no shard in it.
+// dir: with directories of runs in it, or that of one run. visitor: NULL ok. -EINVAL: there is no such directory, or no shard in it. -E2BIG: more than
+// SCAN_SHARDS_MAX.
 int scan_dir(const char *dir, const struct scan_visitor *visitor, struct scan *ret, struct error *err);
 void scan_free(struct scan *scan); // {0} ok
 void scan_sort(struct scan *scan); // as scan_dir leaves it

@@ -134,6 +134,23 @@ TEST(a_recorder_that_saw_none_of_the_ranks_takes_nobody_elses)
     place_close(&place);
 }
 
+TEST(more_shards_than_are_read_are_refused)
+{
+    static char dir[] = "/tmp/upgate-scan-XXXXXX";
+    struct scan scan = {0};
+    CHECK(runner_directory(dir) != NULL);
+    int made = 0;
+    for (int i = 0; i <= SCAN_SHARDS_MAX; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s/0-%d.db", dir, i);
+        made += mknod(path, S_IFREG | 0600, 0) == 0;
+    }
+    CHECK_INT(made, SCAN_SHARDS_MAX + 1);
+    CHECK_INT(scan_dir(dir, NULL, &scan, &err), -E2BIG);
+    CHECK_CONTAINS(err.text, "more than 65536 shards");
+    CHECK_INT(scan.count, 0);
+}
+
 TEST(a_rank_in_a_shard_of_several_and_in_one_of_its_own_is_there_twice)
 {
     struct place place;
