@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has a side become another one between two parts of a run? Of what fingerprint_diff() finds only what is certain: two launches are
+// Has a side become another one between two parts of a run, or is it another one on another node? Of what fingerprint_diff() finds only what is certain: two launches are
 // not read at quite the same moment, and what one of them had not loaded yet is no change.
 #include <fnmatch.h>
 #include <stdbool.h>
@@ -78,7 +78,8 @@ static bool changes_counts(const json_t *difference, bool packages_known, bool s
     return false;
 }
 
-char *fingerprint_changes(const json_t *before, const json_t *now, bool same_program)
+// words: those in front of what `before` has.
+static char *changes_text(const json_t *before, const json_t *now, bool same_program, const char *words)
 {
     json_t *differences = NULL, *one;
     struct strbuf text = {0};
@@ -92,10 +93,41 @@ char *fingerprint_changes(const json_t *before, const json_t *now, bool same_pro
             continue;
         const char *what = json_string_value(json_object_get(one, "what")), *was = json_string_value(json_object_get(one, "a"));
         const char *is = json_string_value(json_object_get(one, "b"));
-        strbuf_add(&text, "%s%.80s is %.100s, was %.100s", text.len ? "; " : "", what, is ? is : "not there", was ? was : "not there");
+        strbuf_add(&text, "%s%.80s is %.100s, %s %.100s", text.len ? "; " : "", what, is ? is : "not there", words, was ? was : "not there");
     }
     if (count > CHANGES_SHOWN)
         strbuf_add(&text, "; and %zu more", count - CHANGES_SHOWN);
     json_decref(differences);
     return text.len ? strbuf_take(&text) : NULL;
+}
+
+char *fingerprint_changes(const json_t *before, const json_t *now, bool same_program)
+{
+    return changes_text(before, now, same_program, "was");
+}
+
+static const char *changes_image(const json_t *document)
+{
+    return json_string_value(json_object_get(json_object_get(document, "image"), "id"));
+}
+
+static json_t *changes_without_host(const json_t *document)
+{
+    json_t *copy = json_copy((json_t *)document);
+    json_object_del(copy, "host");
+    return copy;
+}
+
+char *fingerprint_apart(const json_t *first, const json_t *other, bool same_program)
+{
+    const char *image = changes_image(first), *image_there = changes_image(other);
+    json_t *here = changes_without_host(first), *there = changes_without_host(other);
+    char *text = changes_text(here, there, same_program, "on node 0");
+    json_decref(here);
+    json_decref(there);
+    if (!image || !image_there || strcmp(image, image_there) == 0)
+        return text;
+    char *all = xasprintf("its image is %.80s, on node 0 %.80s%s%s", image_there, image, text ? "; " : "", text ? text : "");
+    free(text);
+    return all;
 }

@@ -79,6 +79,8 @@ int session_run_pair(struct session *session, const struct session_workload *wor
 // Into the store, with what the other nodes have recorded of it.
 int session_put_pair(struct session *session, struct session_pair_row *row, const struct pair_spec *spec, const struct pair *pair,
                      struct error *err);
+// Node 0: are the sides of the other nodes the same as here? Asked behind each pair until it is known, once; what is not does not pass.
+int session_compare_nodes(struct session *session, struct error *err);
 // The loop of a node that is not the first: does what node 0 says. *ret_exit: that of node 0.
 int session_follow(struct session *session, enum exit_code *ret_exit, struct error *err);
 void session_peers_init(struct session *session); // where it is one of several

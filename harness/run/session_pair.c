@@ -444,6 +444,8 @@ int session_store_result(struct session *session, struct session_workload *workl
     if (rc == 0)
         rc = session_store_fingerprints(session, pair, err);
     if (rc == 0)
+        rc = session_compare_nodes(session, err);
+    if (rc == 0)
         rc = session_count_pair(session, workload, &row, pair, err);
     if (validity.note)
         log_info("workload '%s': %s", workload->plan->name, validity.note);

@@ -5,6 +5,7 @@
 dies, that hangs, a candidate that always ends; a node that is killed, and node 0. Every end is awaited with a limit: none hangs."""
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ import time
 
 BUILD = os.environ["UPGATE_BUILD"]
 UPGATE, JOB = os.path.join(BUILD, "upgate"), os.path.join(BUILD, "tests", "root", "node_job")
+APART = "SELECT detail FROM ledger WHERE producer = 'nodes' AND kind = 'sides that are not the same on all nodes' AND breach = 1"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "MASTER_", "PET_")
 QUIET = "slow_steps: {observe: true}, warm_up_time: {observe: true}, mean_step_time: {observe: true}"
 
@@ -117,6 +119,7 @@ def case_same(folder):
             base.commit()
             base.execute("DETACH peer")
     assert shorter == 0
+    assert rows(folder, APART) == [], rows(folder, APART)
     # Nobody was frozen.
     assert rows(folder, "SELECT sum(json_extract(covariates, '$.overlap_ns')) FROM launch") == [(0,)]
     assert os.stat(os.path.join(folder, "ab", "job", "node-3.db")).st_mode & 0o777 == 0o600
@@ -183,6 +186,34 @@ def case_candidate_ends(folder):
     assert "node 1 of 2: side 'new' exited with 3" in document["reason"], document
     assert rows(folder, "SELECT count(*) FROM pair WHERE state = 'valid'") == [(0,)] and time.monotonic() - begun < 30
     gone(folder)
+
+
+def another_build(path):
+    """The same program, with another build id, and of another length where it has none."""
+    with open(path, "rb+") as file:
+        text = file.read()
+        at = text.find(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0")
+        file.write(b"\0")
+        if at >= 0:
+            file.seek(at + 16)
+            file.write(bytes(byte ^ 0xff for byte in text[at + 16:at + 36]))
+
+
+def case_side_is_another_on_a_node(folder):
+    """The candidate of node 1 is another build: what is measured there is another change, and nothing passes by it."""
+    for place in ("a-0", "a-1", "b-0", "b-1"):
+        os.mkdir(os.path.join(folder, place))
+        shutil.copy(JOB, os.path.join(folder, place, "node_job"))
+    another_build(os.path.join(folder, "b-1", "node_job"))
+    yaml = plan(folder, steps=40)
+    with open(yaml, encoding="utf-8") as file:
+        text = file.read()
+    with open(yaml, "w", encoding="utf-8") as file:
+        file.write(text.replace(JOB, folder + "/$WHICH-{node_rank}/node_job").replace("none}", "none, WHICH: a}").replace('.fault"}', '.fault", WHICH: b}'))
+    code, document, said = run(folder, yaml, 2)
+    apart = rows(folder, APART)
+    assert len(apart) == 1 and apart[0][0].startswith("side 'new' on node 1: ") and ", on node 0 " in apart[0][0], apart
+    assert code != 0 and "the run will not pass" in said[0][1], (code, document, said[0][1])
 
 
 def pairs_done(folder, count, limit_s=30):

@@ -436,3 +436,28 @@ TEST(another_build_of_the_program)
         free(text);
     }
 }
+
+// Nodes have other machines, and their sides are the same all the same; or not.
+TEST(a_side_on_two_nodes)
+{
+    static const char host[] = "{s:{s:s, s:[{s:s, s:s}]}}";
+    json_t *first = side(libraries_a, python_a), *other = side(libraries_a, python_a);
+    json_object_set_new(first, "host", json_pack(host, "gpu", "driver", "535.1", "devices", "name", "H100", "uuid", "GPU-1"));
+    json_object_set_new(other, "host", json_pack(host, "gpu", "driver", "550.2", "devices", "name", "H200", "uuid", "GPU-2"));
+    CHECK(!fingerprint_apart(first, other, true));
+    json_object_set_new(first, "image", json_pack("{s:s}", "id", "sha256:aa"));
+    json_object_set_new(other, "image", json_pack("{s:s}", "id", "sha256:aa"));
+    CHECK(!fingerprint_apart(first, other, true));
+    json_object_set_new(other, "image", json_pack("{s:s}", "id", "sha256:bb"));
+    char *text = fingerprint_apart(first, other, true);
+    CHECK_STR(text, "its image is sha256:bb, on node 0 sha256:aa");
+    free(text);
+    json_decref(other);
+    other = side(libraries_a, python_b);
+    text = fingerprint_apart(first, other, true);
+    CHECK_CONTAINS(text, "package sympy is 1.14, on node 0 1.11");
+    free(text);
+    CHECK(json_object_get(first, "host") && json_object_get(first, "image")); // as they were
+    json_decref(first);
+    json_decref(other);
+}

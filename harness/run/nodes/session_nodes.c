@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "harness/fingerprint/fingerprint.h"
 #include "harness/run/nodes/nodes.h"
 #include "harness/run/nodes/peer_rows.h"
 #include "harness/run/session_internal.h"
@@ -26,6 +27,7 @@ struct session_peers {
     struct launch_nodes place;
     const json_t **answers; // of each node to the present pair
     struct store **stores;  // in which what it has recorded stands; NULL: nothing
+    bool *compared;         // of each node, whether its sides are known to be those of node 0, or not
 };
 
 void session_peers_init(struct session *session)
@@ -37,6 +39,7 @@ void session_peers_init(struct session *session)
     peers->place = (struct launch_nodes){.node = nodes_self(nodes), .count = nodes_count(nodes), .master = nodes_master(nodes)};
     peers->answers = xcalloc((size_t)nodes_count(nodes), sizeof *peers->answers);
     peers->stores = xcalloc((size_t)nodes_count(nodes), sizeof *peers->stores);
+    peers->compared = xcalloc((size_t)nodes_count(nodes), sizeof *peers->compared);
 }
 
 static void peers_clear(struct session_peers *peers)
@@ -55,6 +58,7 @@ void session_peers_free(struct session_peers *peers)
     peers_clear(peers);
     free(peers->answers);
     free(peers->stores);
+    free(peers->compared);
     free(peers);
 }
 
@@ -375,6 +379,69 @@ int session_put_pair(struct session *session, struct session_pair_row *row, cons
         rc = store_ledger(session->store, NULL, "nodes", "pairs of which the candidate stood still", 1, 0, 1, true, pair->reason, err);
     if (leads)
         peers_clear(session->peers);
+    return rc;
+}
+
+// --- are the sides the same everywhere? -----------------------------------------------------------
+
+static json_t *peers_fingerprint(struct store *store, int side)
+{
+    char *text = store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    return json;
+}
+
+// Both sides in the same way: the node has something else, and each compares them on its own. One of them: what was measured there is another change.
+static int peers_tell_apart(struct session *session, int node, char *const texts[PLAN_SIDES], struct error *err)
+{
+    int rc = 0;
+    if (texts[0] && texts[1] && strcmp(texts[0], texts[1]) == 0)
+        return store_note(session->store, err, "warning", "node %d has other parts than node 0 on both sides: %s", node, texts[0]);
+    for (int side = 0; side < PLAN_SIDES && rc == 0; side++) {
+        if (!texts[side])
+            continue;
+        char *detail = xasprintf("side '%s' on node %d: %s", session->plan->sides[side].name, node, texts[side]);
+        log_warn("%s: the run will not pass", detail);
+        rc = store_ledger(session->store, NULL, "nodes", "sides that are not the same on all nodes", -1, -1, 1, true, detail, err);
+        free(detail);
+    }
+    return rc;
+}
+
+// One that cannot be read now, or has not read both of its sides, is asked again behind the next pair.
+static int peers_compare(struct session *session, int node, struct error *err)
+{
+    char *path = nodes_store_path(session->nodes, node), *texts[PLAN_SIDES] = {NULL};
+    struct store *store = NULL;
+    struct error unreadable = {0};
+    bool known = store_open(path, STORE_READ, &store, &unreadable) == 0;
+    int rc = 0;
+    for (int side = 0; side < PLAN_SIDES && known; side++) {
+        json_t *first = peers_fingerprint(session->store, side), *other = peers_fingerprint(store, side);
+        known = first && other;
+        if (known) // of several workloads another one may have been read there
+            texts[side] = fingerprint_apart(first, other, session->plan->workload_count == 1);
+        json_decref(first);
+        json_decref(other);
+    }
+    store_close(store);
+    session->peers->compared[node] = known;
+    if (known)
+        rc = peers_tell_apart(session, node, texts, err);
+    for (int side = 0; side < PLAN_SIDES; side++)
+        free(texts[side]);
+    free(path);
+    return rc;
+}
+
+int session_compare_nodes(struct session *session, struct error *err)
+{
+    struct session_peers *peers = session->peers;
+    int rc = 0;
+    for (int k = 1; peers && peers->place.node == 0 && k < peers->place.count && rc == 0; k++)
+        if (!peers->compared[k] && session->fingerprinted[0] && session->fingerprinted[1])
+            rc = peers_compare(session, k, err);
     return rc;
 }
 
