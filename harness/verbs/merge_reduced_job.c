@@ -57,6 +57,50 @@ static int reduced_by_rank(const void *left, const void *right)
     return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
+// Of each member. The caller frees.
+static uint64_t *reduced_steps(const struct reduced *all)
+{
+    struct gist *gist = xcalloc(1, sizeof *gist);
+    uint64_t *steps = xcalloc(all->member_count + 1, sizeof *steps);
+    size_t at = 0;
+    for (size_t i = 0; i < all->member_count; i++) // members and gists are both by rank
+        for (; at < all->gist_count && all->gists[at].rank == all->members[i].rank; at++)
+            if (gist_decode((const uint8_t *)all->gist_bytes.text + all->gists[at].at, all->gists[at].size, gist))
+                steps[i] = spread_sum(steps[i], spread_count(&gist->spreads[GIST_STEP]));
+    free(gist);
+    return steps;
+}
+
+static int reduced_by_steps(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+// As in a merge, who was recorded for less than half as long as most is missing. Here that is known of those whose recorder was killed, by their steps;
+// what there is of them stays.
+static void reduced_miss_short(struct reduced_job *job)
+{
+    const struct reduced *all = &job->all;
+    size_t count = all->member_count, cut = 0;
+    for (size_t i = 0; i < count; i++)
+        cut += !(all->members[i].flags & REDUCED_ENDED);
+    if (!cut)
+        return;
+    uint64_t *steps = reduced_steps(all), *sorted = xcalloc(count, sizeof *sorted);
+    memcpy(sorted, steps, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, reduced_by_steps);
+    uint64_t usual = sorted[(count - 1) / 2];
+    for (size_t i = 0; i < count; i++) {
+        if (all->members[i].flags & REDUCED_ENDED || steps[i] >= usual / 2)
+            continue;
+        char *why = xasprintf("it has %llu steps of %llu only: its recorder was killed, or records still", (unsigned long long)steps[i], (unsigned long long)usual);
+        vector_push(job->missing, job->missing_count, ((struct merge_rank){all->members[i].rank, why}));
+    }
+    free(sorted);
+    free(steps);
+}
+
 int reduced_job_settle(struct reduced_job *job, bool part, const char *where, struct error *err)
 {
     size_t kept = 0;
@@ -70,8 +114,10 @@ int reduced_job_settle(struct reduced_job *job, bool part, const char *where, st
             job->missing[kept++] = job->missing[i];
     }
     job->missing_count = kept;
-    if (kept)
-        qsort(job->missing, kept, sizeof *job->missing, reduced_by_rank);
+    if (!part) // whose node may be an odd one
+        reduced_miss_short(job);
+    if (job->missing_count)
+        qsort(job->missing, job->missing_count, sizeof *job->missing, reduced_by_rank);
     return job->all.member_count ? 0 : error_set(err, -EINVAL, "there are no ranks in '%s'", where);
 }
 
