@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -476,11 +477,28 @@ char *merge_partial(const char *path)
     return xasprintf("%s.%s-%d.partial", path, host, (int)getpid());
 }
 
+// Where a file system has no links, as many of those over the network: whoever makes the name has it, and puts the file into its own place. 0, or an errno.
+static int merge_settle_alone(const char *partial, const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno;
+    close(fd);
+    if (rename(partial, path) == 0)
+        return 0;
+    int code = errno;
+    unlink(path);
+    return code;
+}
+
 int merge_settle(const char *partial, const char *path, struct error *err)
 {
-    if (link(partial, path) == 0 || (errno != EEXIST && rename(partial, path) == 0)) // link: takes nobody's place
+    int code = link(partial, path) == 0 ? 0 : errno; // takes nobody's place, as a rename does
+    if (code && code != EEXIST)
+        code = merge_settle_alone(partial, path);
+    if (code == 0)
         return 0;
-    return error_set(err, errno == EEXIST ? -EINVAL : -errno, "failed to make '%s': %s", path, strerror(errno));
+    return error_set(err, code == EEXIST ? -EINVAL : -code, "failed to make '%s': %s", path, strerror(code));
 }
 
 int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct error *err)

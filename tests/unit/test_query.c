@@ -2,8 +2,11 @@
 // SQL over shards: whose rows are in the answer, and whose are not. And a store of them.
 #include "harness/rank/query.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/strings.h"
@@ -116,4 +119,25 @@ TEST(a_clock_that_was_set_between_two_ranks_is_not_known_better)
     CHECK_INT(result.clock_residual_ns, 2000 + set_ns + 3000);
     merge_free(&result);
     free(path);
+}
+
+// A name that somebody has taken meanwhile stays his, on file systems without links, too: of a directory there can be none.
+TEST(nobody_loses_his_place)
+{
+    struct stat info;
+    CHECK(runner_directory(dir) != NULL);
+    char *partial = xasprintf("%s/partial", dir), *file = xasprintf("%s/file", dir), *made = xasprintf("%s/made", dir), *taken = xasprintf("%s/taken", dir);
+    int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && mkdir(partial, 0700) == 0 && mkdir(taken, 0700) == 0);
+    close(fd);
+    CHECK_INT(merge_settle(partial, taken, &err), -EINVAL);
+    CHECK_INT(merge_settle(file, taken, &err), -EINVAL);
+    CHECK(stat(partial, &info) == 0 && stat(taken, &info) == 0 && stat(file, &info) == 0);
+    CHECK_INT(merge_settle(partial, made, &err), -ENOTDIR); // no file, and nothing is left in its place
+    CHECK(stat(made, &info) < 0);
+    CHECK_INT(merge_settle(file, made, &err), 0);
+    CHECK(stat(made, &info) == 0);
+    char *texts[] = {partial, file, made, taken};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        free(texts[i]);
 }
