@@ -76,6 +76,11 @@ bool cell_is_share(const struct report_cell *cell)
     return cell_is(cell, METRIC_SLOW_STEPS);
 }
 
+bool cell_improved(const struct report_cell *cell)
+{
+    return cell->gating && cell->improved && cell->verdict == REPORT_VERDICT_PASS;
+}
+
 // A share of the time: "0.42 %", with the decimals that give `least` two digits.
 static void cell_share(char *buf, double share, double least)
 {

@@ -9,6 +9,9 @@
 
 #include "reports/render/verdict/report.h"
 
+// Does it pass, and is it better by more than its margin? One that is undecided or fails for another reason is no good news.
+bool cell_improved(const struct report_cell *cell);
+
 // Is it a share of the time (slow_steps)? Its medians are then percentages.
 bool cell_is_share(const struct report_cell *cell);
 

@@ -89,7 +89,7 @@ static void markdown_row(struct markdown *md, const struct report_cell *cell)
     cell_medians(cell, a, b);
     bool bold = cell->gating && cell->verdict == REPORT_VERDICT_FAIL;
     strbuf_add(&row, "| %s%s | ", cell->gating ? markdown_marks[cell->verdict] : "observed",
-               cell->gating && cell->improved ? ", improved" : "");
+               cell_improved(cell) ? ", improved" : "");
     markdown_name(&row, cell->workload);
     strbuf_add(&row, " | ");
     markdown_name(&row, cell->metric);

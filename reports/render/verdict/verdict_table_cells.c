@@ -91,7 +91,7 @@ static bool table_same_group(const struct report_cell *one, const struct report_
 {
     if (!one->gating || !other->gating)
         return one->gating == other->gating;
-    return one->verdict == other->verdict && one->improved == other->improved;
+    return one->verdict == other->verdict && cell_improved(one) == cell_improved(other);
 }
 
 // "fail: 2"
@@ -101,9 +101,9 @@ static char *table_heading_text(const struct report *report, const struct report
     for (int i = 0; i < report->cell_count; i++)
         count += table_same_group(cell, &report->cells[i]);
     return xasprintf("%s: %d",
-                     !cell->gating    ? "observed"
-                     : cell->improved ? "pass, improved"
-                                      : report_verdict_word(cell->verdict),
+                     !cell->gating         ? "observed"
+                     : cell_improved(cell) ? "pass, improved"
+                                           : report_verdict_word(cell->verdict),
                      count);
 }
 
