@@ -208,6 +208,31 @@ TEST(a_cell_that_does_not_pass_is_not_called_improved)
     golden_remove(store);
 }
 
+// Nobody chose them, and a store that was edited holds them all the same.
+TEST(what_upgate_wrote_of_a_run_is_no_markup_either)
+{
+    const char *scripts[] = {"base", "calibrated", "fail", NULL};
+    const struct render_opts opts = {.utf8 = true};
+    struct store *store = golden_store(scripts);
+    golden_sql(store, "UPDATE run SET uuid = '`|' || char(10) || 'verdict=pass', upgate_version = '</details><img src=x> @team'");
+    char *markdown = golden_text(store, "md", &opts);
+    CHECK(strstr(markdown, "<img") == NULL && strstr(markdown, "@team") == NULL && strstr(markdown, "``") == NULL);
+    CHECK_CONTAINS(markdown, ", run \\`&#124; verdi of 2026-11-21 12:00 UTC");
+    CHECK_CONTAINS(markdown, "\nupgate &lt;/details>&lt;img src=x> @<!-- -->team. `upgate gate");
+    free(markdown);
+    struct error err = {0};
+    FILE *annotations = fopen("/dev/null", "w");
+    setenv("GITHUB_OUTPUT", "out.txt", 1);
+    unsetenv("GITHUB_STEP_SUMMARY");
+    CHECK_INT(render_github(store, annotations, &err), 0);
+    fclose(annotations);
+    char *outputs = string_read_file("out.txt", GOLDEN_BYTES_MAX, NULL);
+    CHECK_CONTAINS(outputs, "\nrun=`| verdict=pass\ncells_failed=2\n");
+    CHECK(outputs && strstr(outputs, "\nverdict=") == NULL); // the first line is the only one
+    free(outputs);
+    golden_remove(store);
+}
+
 static json_int_t golden_side(const json_t *steps, size_t side, const char *key)
 {
     const json_t *item = json_array_get(json_object_get(steps, "sides"), side);

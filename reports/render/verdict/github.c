@@ -217,15 +217,16 @@ static void github_output_name(struct strbuf *out, const char *text)
 static char *github_outputs(const struct report *report)
 {
     struct strbuf out = {0};
-    char *reason =
-        screen_clean(report->reason, true); // one line: a second one would be an output of its own
+    // One line each: a second one would be an output of its own.
+    char *reason = screen_clean(report->reason, true), *run = screen_clean(report->uuid, true);
     const char *verdict = report_verdict_word(report->verdict);
-    strbuf_add(&out, "verdict=%s\nreason=%s\nrun=%s\n", verdict, reason, report->uuid);
+    strbuf_add(&out, "verdict=%s\nreason=%s\nrun=%s\n", verdict, reason, run);
     strbuf_add(&out, "cells_failed=%d\ncells_inconclusive=%d\ncells_passed=%d\n",
                report_count(report, true, REPORT_VERDICT_FAIL),
                report_count(report, true, REPORT_VERDICT_INCONCLUSIVE),
                report_count(report, true, REPORT_VERDICT_PASS));
     free(reason);
+    free(run);
     int written = 0;
     for (int i = 0; i < report->cell_count && written < GITHUB_OUTPUTS_MAX; i++) {
         const struct report_cell *cell = &report->cells[i];

@@ -56,16 +56,18 @@ static void markdown_head(struct markdown *md)
     markdown_name(out, report->side_names[1]);
     strbuf_add(out, " against baseline ");
     markdown_name(out, report->side_names[0]);
-    strbuf_add(out, ", %d workload%s, run `%.8s` of %s", report->workload_count,
-               report->workload_count == 1 ? "" : "s", report->uuid,
-               numbers_time(report->started_wall_ns, NUMBERS_BUFFER));
+    char *run = xasprintf("%.8s", report->uuid);
+    strbuf_add(out, ", %d workload%s, run ", report->workload_count, report->workload_count == 1 ? "" : "s");
+    markdown_name(out, run);
+    free(run);
+    strbuf_add(out, " of %s", numbers_time(report->started_wall_ns, NUMBERS_BUFFER));
     if (report->ended_wall_ns >= 0)
         strbuf_add(out, ", %s",
                    numbers_duration(report->ended_wall_ns - report->started_wall_ns, NUMBERS_BUFFER));
     if (strcmp(report->kind, "aa") == 0)
         strbuf_add(out, ". A/A: both sides are the same");
     if (strcmp(report->state, "done") != 0)
-        strbuf_add(out, ". **The run is %s**", report->state);
+        markdown_put(out, ". **The run is ", report->state, "**");
     strbuf_add(out, ".\n");
     if (report->margin_note)
         markdown_put(out, "\nMargins: ", report->margin_note, "\n");
@@ -299,8 +301,7 @@ static void markdown_notes(struct markdown *md)
     }
     for (int i = 0; i < report->note_count && i < MARKDOWN_LIST_MAX; i++) {
         struct strbuf line = {0};
-        strbuf_add(&line, "- %s: ",
-                   strcmp(report->notes[i].level, "info") == 0 ? "note" : report->notes[i].level);
+        markdown_put(&line, "- ", strcmp(report->notes[i].level, "info") == 0 ? "note" : report->notes[i].level, ": ");
         markdown_put(&line, "", report->notes[i].text, "\n");
         markdown_add(md, &line);
     }
@@ -317,9 +318,8 @@ char *markdown_make(const struct report *report, size_t bytes_max)
     markdown_parity(&md);
     markdown_trust(&md);
     markdown_notes(&md);
-    strbuf_add(&md.out,
-               "upgate %s. `upgate gate RUN.db --policy POLICY.yaml` judges again; "
-               "`sqlite3 RUN.db 'select * from v_cell'` shows what the verdict was made of.\n",
-               report->upgate_version);
+    markdown_put(&md.out, "upgate ", report->upgate_version,
+                 ". `upgate gate RUN.db --policy POLICY.yaml` judges again; "
+                 "`sqlite3 RUN.db 'select * from v_cell'` shows what the verdict was made of.\n");
     return strbuf_take(&md.out);
 }
