@@ -233,6 +233,36 @@ TEST(what_upgate_wrote_of_a_run_is_no_markup_either)
     golden_remove(store);
 }
 
+TEST(what_was_lost_is_not_denied)
+{
+    const char *scripts[] = {"base", "calibrated", "fail", NULL};
+    const struct render_opts opts = {.utf8 = true};
+    struct store *store = golden_store(scripts);
+    golden_sql(store, "UPDATE ledger SET dropped = 1");
+    char *table = golden_text(store, "txt", &opts);
+    CHECK_CONTAINS(table, "\ntrust        ok: nothing was lost that the verdict needs\n             steps records: 80 dropped of 16,000\n");
+    free(table);
+    golden_sql(store, "UPDATE ledger SET dropped = 0, seen = NULL");
+    table = golden_text(store, "txt", &opts);
+    CHECK_CONTAINS(table, "\ntrust        ok: nothing was lost\n");
+    free(table);
+    golden_remove(store);
+}
+
+// Cases rest on the pairs that were judged: those that were traced come behind the verdict, and are in no other form's duration.
+TEST(junit_counts_no_time_of_traced_pairs)
+{
+    const char *scripts[] = {"base", "calibrated", "fail", NULL};
+    const struct render_opts opts = {.utf8 = true};
+    struct store *store = golden_store(scripts);
+    golden_sql(store, "INSERT INTO pair (workload_id, idx, phase, seed, first_side, interleave, steps, state, started_ns, ended_ns) "
+                      "VALUES (1, 0, 'traced', 7, 0, 'steps', 200, 'valid', 0, 999000000000)");
+    char *junit = golden_text(store, "xml", &opts);
+    CHECK_CONTAINS(junit, "<testsuites name=\"upgate\" tests=\"11\" failures=\"4\" errors=\"0\" skipped=\"2\" time=\"320.000\"");
+    free(junit);
+    golden_remove(store);
+}
+
 static json_int_t golden_side(const json_t *steps, size_t side, const char *key)
 {
     const json_t *item = json_array_get(json_object_get(steps, "sides"), side);
@@ -299,6 +329,19 @@ TEST(a_run_without_a_verdict_is_an_error)
     const char *scripts[] = {"base", NULL};
     struct store *store = golden_store(scripts);
     golden_refused(store, -ENODATA, "has no verdict yet");
+    golden_remove(store);
+}
+
+// Neither `upgate gate` nor --resume would give it a verdict.
+TEST(a_recording_has_no_verdict_to_come)
+{
+    const char *scripts[] = {"base", NULL};
+    struct store *store = golden_store(scripts);
+    golden_sql(store, "UPDATE run SET kind = 'record'");
+    golden_refused(store, -ENODATA, "run.db': it is a recording of one program");
+    struct error err = {0};
+    CHECK(render_verdict_json(store, &err) == NULL);
+    CHECK(strstr(err.text, "upgate gate") == NULL && strstr(err.text, "--resume") == NULL);
     golden_remove(store);
 }
 

@@ -287,7 +287,7 @@ static const struct {
     {"SELECT level, text FROM note WHERE level != 'info' OR id > (SELECT max(id) - 20 FROM note) "
      "ORDER BY CASE level WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, id",
      report_row_note},
-    {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(p.ended_ns - p.started_ns), 0) AS took_ns, "
+    {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(CASE p.phase WHEN 'traced' THEN 0 ELSE p.ended_ns - p.started_ns END), 0), "
      "coalesce(sum(p.state = 'void'), 0), coalesce(sum(p.state = 'failed'), 0) "
      "FROM workload w LEFT JOIN pair p ON p.workload_id = w.id GROUP BY w.id ORDER BY w.id",
      report_row_workload},
@@ -330,6 +330,12 @@ static int report_read(struct store *store, struct report *report, struct error 
             err, -ENODATA,
             "failed to report '%s': no run was recorded in it; fill it with `upgate ab`",
             report->path);
+    if (!report->reason && strcmp(report->kind, "record") == 0)
+        return error_set(
+            err, -ENODATA,
+            "failed to report '%s': it is a recording of one program: nothing in it is compared, and nothing judged; `upgate stalls %s` "
+            "says what held it up, `-o FILE.html` writes that as a page",
+            report->path, report->path);
     if (!report->reason)
         return error_set(
             err, -ENODATA,

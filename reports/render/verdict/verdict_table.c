@@ -133,9 +133,10 @@ static void table_parity(struct table *table, const struct report *report)
 // "nothing lost of 16,000 records (steps), 480 blocks (turns)"
 static void table_trust_kept(struct strbuf *text, const struct report *report)
 {
-    bool begun = false;
+    bool begun = false, lost = false;
     for (int i = 0; i < report->ledger_count; i++) {
         const struct report_ledger *ledger = &report->ledger[i];
+        lost = lost || ledger->dropped > 0;
         if (ledger->dropped || ledger->breach || ledger->seen <= 0)
             continue;
         strbuf_add(text, "%s%s %s (%s)", begun ? ", " : "nothing lost of ",
@@ -143,7 +144,9 @@ static void table_trust_kept(struct strbuf *text, const struct report *report)
         begun = true;
     }
     if (!begun)
-        strbuf_add(text, report->ledger_count ? "nothing was lost" : "nothing was counted");
+        strbuf_add(text, lost                  ? "nothing was lost that the verdict needs"
+                         : report->ledger_count ? "nothing was lost"
+                                                : "nothing was counted");
 }
 
 static void table_trust(struct table *table, const struct report *report)
