@@ -168,7 +168,7 @@ static char *cell_numbers(const struct cell *cell)
 {
     char ratio[PHRASE_SIZE], interval[PHRASE_SIZE];
     return xasprintf(
-        "%s: ratio %s at %d pairs", phrase_ratio(ratio, sizeof ratio, cell->metric, cell->ratio),
+        "%s: ratio %s at %d pairs", phrase_ratio_beside(ratio, sizeof ratio, cell->metric, cell->ratio, cell->margin),
         phrase_interval(interval, sizeof interval, cell->ratio, cell->ci_lower, cell->ci_upper),
         cell->pairs);
 }
@@ -188,8 +188,8 @@ static char *cell_mean(const struct cell *cell, const struct looks_result *resul
 {
     bool lower_is_better = metric_infos[cell->metric].direction[0] == 'l';
     char mean[PHRASE_SIZE];
-    phrase_ratio(mean, sizeof mean, cell->metric,
-                 exp(lower_is_better ? result->mean.estimate : -result->mean.estimate));
+    phrase_ratio_beside(mean, sizeof mean, cell->metric,
+                        exp(lower_is_better ? result->mean.estimate : -result->mean.estimate), cell->margin);
     if (!result->odd.worse)
         return xasprintf("the mean of the launches: %s", mean);
     char *odd = cell_odd(cell, &result->odd), *text;
@@ -213,7 +213,7 @@ static void cell_decided(const struct cell_context *context, struct cell *cell,
                          const struct looks_result *result, const double *ratios)
 {
     char margin[32], seen[32], *numbers = cell_numbers(cell), *mean = cell_mean(cell, result);
-    phrase_fraction(margin, sizeof margin, cell->margin);
+    phrase_floor(margin, sizeof margin, cell->margin);
     phrase_fraction(seen, sizeof seen, looks_share_seen(cell->pairs));
     if (result->state == LOOKS_PASS) {
         cell->verdict = CELL_PASS;
@@ -282,7 +282,7 @@ static void cell_open(const struct cell_context *context, struct cell *cell,
     const struct workload_facts *facts = context->facts;
     char margin[32],
         *numbers = cell->pairs ? cell_numbers(cell) : xstrdup("no pair has both sides yet");
-    phrase_fraction(margin, sizeof margin, cell->margin);
+    phrase_floor(margin, sizeof margin, cell->margin);
     int want = result->state == LOOKS_UNDECIDED ? cell_pairs_wanted(context, cell->metric, result->next, usable) : 0;
     if (context->health->state != HEALTH_OK) {
         cell->verdict =

@@ -308,12 +308,12 @@ static char *summary_margins(const struct run_facts *run)
                                   (int)run->workloads[i].cells[k].metric == m);
         if (gated)
             strbuf_add(&text, "%s%s %s", text.len ? ", " : "", metric_infos[m].name,
-                       phrase_fraction(margin, sizeof margin, run->gate.metrics[m].margin));
+                       phrase_floor(margin, sizeof margin, run->gate.metrics[m].margin));
         if (gated && m == METRIC_SCALING_EFFICIENCY)
             summary_add_floors(run, &text);
     }
     strbuf_add(&text, "%sone-sided error rate %s a cell over %d look%s%s%s", text.len ? "; " : "",
-               phrase_fraction(alpha, sizeof alpha, run->gate.alpha),
+               phrase_floor(alpha, sizeof alpha, run->gate.alpha),
                run->plan->schedule.look_count, run->plan->schedule.look_count == 1 ? "" : "s",
                run->confirm ? "; fails are confirmed on fresh pairs" : "",
                run->gate.fail_on_likely ? "; likely regressions fail at the last look" : "");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "harness/gate/phrase.h"
 #include "tests/unit/gate_world.h"
 #include "tests/unit/runner.h"
 
@@ -71,6 +72,30 @@ TEST(a_pass_says_that_no_output_was_compared)
     world_pairs(&world, 10, (struct world_pair){.workload = 2, .rate = 9});
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK(reason_ends("; parity holds for 2 of 2; no output was compared in serve"));
+    world_close(&world);
+}
+
+// "2 % slower, beyond the margin of 2 %" is no reason, and "1.2 %" is another margin than 1.25 %.
+TEST(what_is_beside_a_margin_is_told_from_it)
+{
+    static const struct {
+        enum metric_id metric;
+        double ratio, margin;
+        const char *want;
+    } cases[] = {{METRIC_STEP_TIME, 1.0204, 0.02, "2.04 % slower"},       {METRIC_STEP_TIME, 1.01964, 0.02, "1.964 % slower"},
+                 {METRIC_STEP_TIME, 1.0204, NAN, "2 % slower"},           {METRIC_STEP_TIME, 1.0512, 0.02, "5.1 % slower"},
+                 {METRIC_PEAK_MEMORY, 1.1034, 0.1, "10.34 % more memory"}, {METRIC_STEP_TIME, 1.00001, 0.02, "equal"},
+                 {METRIC_STEP_TIME, 0.9796, 0.02, "2 % faster"},          {METRIC_THROUGHPUT, 0.9802, 0.02, "2 % less throughput"},
+                 {METRIC_STEP_TIME, NAN, 0.02, "not known"}};
+    char text[PHRASE_SIZE];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_STR(phrase_ratio_beside(text, sizeof text, cases[i].metric, cases[i].ratio, cases[i].margin), cases[i].want);
+    CHECK_STR(phrase_ratio(text, sizeof text, METRIC_STEP_TIME, 1.0204), "2 % slower");
+    world_open_calibrated(&world, NULL, "gate: {metrics: {step_time: {margin: 1.25%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.2});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, "SELECT margin_note FROM verdict"), "step_time 1.25 %");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM cell WHERE metric = 'step_time'"), "beyond the margin of 1.25 %");
     world_close(&world);
 }
 

@@ -203,6 +203,26 @@ TEST(a_bound_is_shown_on_its_side_of_the_margin)
     check_interval(1.0115, 1.144, 1.2829, 0.02, "+14 %", "+1 to +28");
     check_interval(0.99996, 1.00001, 1.00004, 0.02, "0.0 %", "0.0 to 0.0");
     check_interval(NAN, NAN, NAN, 0.02, "-", "-");
+    // So is the change, which is read first.
+    check_interval(1.02005, 1.0204, 1.0209, 0.02, "+2.04 %", "+2.005 to +2.1");
+    check_interval(0.9902, 1.0196, 1.0489, 0.02, "+1.96 %", "-1.0 to +4.9");
+}
+
+TEST(a_margin_is_told_as_it_was_set)
+{
+    static const struct {
+        double margin;
+        const char *want;
+    } cases[] = {{0.02, "2 %"}, {0.0125, "1.25 %"}, {0.125, "12.5 %"}, {0.333, "33.3 %"}, {1e-6, "0.0001 %"}, {NAN, "-"}};
+    char text[NUMBERS_SIZE];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct report_cell cell = cell_of("ns", 1, 1);
+        cell.margin = cases[i].margin;
+        CHECK_STR(cell_margin(&cell, text), cases[i].want);
+        cell.gating = false;
+        CHECK_STR(cell_margin(&cell, text), "-");
+    }
+    CHECK_STR(numbers_fraction(0.0124, text), "1.2 %"); // what was measured
 }
 
 static void check_remark(struct report_cell cell, const char *want)

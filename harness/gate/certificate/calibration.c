@@ -83,8 +83,8 @@ static char *calibration_why(const struct run_facts *run, const struct run_workl
 {
     char here[CERTIFICATE_TEXT], cell_margin[32], margin[32];
     calibration_kind(&workload->facts, here);
-    phrase_fraction(cell_margin, sizeof cell_margin, cell->margin);
-    phrase_fraction(margin, sizeof margin, one ? one->margin : 0);
+    phrase_floor(cell_margin, sizeof cell_margin, cell->margin);
+    phrase_floor(margin, sizeof margin, one ? one->margin : 0);
     switch (stage) {
     case CALIBRATION_OTHER_TURNS:
         return xasprintf("certificates are of turns of %s only, and it takes turns of %s",

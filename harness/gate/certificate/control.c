@@ -181,7 +181,7 @@ char *control_objection(const struct control_result *result, const struct run_fa
 {
     char text[32], seen[PHRASE_SIZE], planted[32];
     int wanted = (int)run->plan->schedule.looks[0];
-    phrase_fraction(text, sizeof text, margin);
+    phrase_floor(text, sizeof text, margin);
     phrase_fraction(planted, sizeof planted, expm1(result->planted));
     switch (result->state) {
     case CONTROL_TOO_FEW:

@@ -23,6 +23,11 @@ char *numbers_fraction(double fraction, char *buf)
     return isfinite(fraction) ? numbers_print(buf, fraction < 0.1 ? "%.2g %%" : "%.3g %%", fraction * 100) : numbers_print(buf, "-");
 }
 
+char *numbers_setting(double fraction, char *buf)
+{
+    return isfinite(fraction) ? numbers_print(buf, "%.6g %%", fraction * 100) : numbers_print(buf, "-");
+}
+
 char *numbers_error(double error, char *buf)
 {
     return isfinite(error) ? numbers_print(buf, "%.2g", error) : numbers_print(buf, "-");

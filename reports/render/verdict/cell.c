@@ -119,7 +119,7 @@ static double cell_rounded(double percent, int decimals)
     return round(percent * power) / power;
 }
 
-// A bound that rounds onto or over the margin would look wrong: more decimals then.
+// A number that rounds onto or over the margin would look wrong: more decimals then.
 static bool cell_misleads(const struct report_cell *cell, double bound, int decimals)
 {
     double limit = (cell_limit(cell) - 1) * 100, percent = (bound - 1) * 100;
@@ -130,14 +130,14 @@ static bool cell_misleads(const struct report_cell *cell, double bound, int deci
     return (percent > limit) != (shown > shown_limit) || shown == shown_limit;
 }
 
-// Decimals of one number of a cell: none when the cell is far away, more for a bound that would
+// Decimals of one number of a cell: none when the cell is far away, more for one that would
 // otherwise seem to lie on the margin or beyond it.
-static int cell_decimals(const struct report_cell *cell, double value, bool bound)
+static int cell_decimals(const struct report_cell *cell, double value)
 {
     double farthest =
         fmax(fabs(cell->ratio - 1), fmax(fabs(cell->ci_lower - 1), fabs(cell->ci_upper - 1)));
     int decimals = cell->margin < 0.005 ? 2 : farthest >= 0.2 ? 0 : 1;
-    while (bound && decimals < CELL_DECIMALS_MAX && cell_misleads(cell, value, decimals))
+    while (decimals < CELL_DECIMALS_MAX && cell_misleads(cell, value, decimals))
         decimals++;
     return decimals;
 }
@@ -154,7 +154,7 @@ char *cell_change(const struct report_cell *cell, char *buf)
 {
     if (!isfinite(cell->ratio))
         return numbers_print(buf, "-");
-    cell_percent(buf, cell->ratio, cell_decimals(cell, cell->ratio, false));
+    cell_percent(buf, cell->ratio, cell_decimals(cell, cell->ratio));
     strcat(buf, " %");
     return buf;
 }
@@ -164,14 +164,14 @@ char *cell_interval(const struct report_cell *cell, char *buf)
     char lower[NUMBERS_SIZE], upper[NUMBERS_SIZE];
     if (!isfinite(cell->ci_lower) || !isfinite(cell->ci_upper))
         return numbers_print(buf, "-");
-    cell_percent(lower, cell->ci_lower, cell_decimals(cell, cell->ci_lower, true));
-    cell_percent(upper, cell->ci_upper, cell_decimals(cell, cell->ci_upper, true));
+    cell_percent(lower, cell->ci_lower, cell_decimals(cell, cell->ci_lower));
+    cell_percent(upper, cell->ci_upper, cell_decimals(cell, cell->ci_upper));
     return numbers_print(buf, "%.28s to %.28s", lower, upper);
 }
 
 char *cell_margin(const struct report_cell *cell, char *buf)
 {
-    return numbers_fraction(cell->gating ? cell->margin : NAN, buf);
+    return numbers_setting(cell->gating ? cell->margin : NAN, buf);
 }
 
 char *cell_ratio(const struct report_cell *cell)

@@ -19,7 +19,7 @@ bool cell_is_share(const struct report_cell *cell);
 void cell_medians(const struct report_cell *cell, char *ret_a, char *ret_b);
 
 // How far the median moved and its interval: "+5.1 %", "+4.6 to +5.6". As many decimals as it takes
-// to see on which side of the margin a bound lies.
+// to see on which side of the margin each lies.
 char *cell_change(const struct report_cell *cell, char *buf);
 char *cell_interval(const struct report_cell *cell, char *buf);
 char *cell_margin(const struct report_cell *cell, char *buf); // "2 %"; "-" for a cell that never gates

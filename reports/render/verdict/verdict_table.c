@@ -187,7 +187,7 @@ static void table_calibration(struct table *table, const struct report *report)
             strbuf_add(&text, "no certificate: %s", certificate->objection);
         else
             strbuf_add(&text, "certified for a margin of %s and a spread of pairs up to %s",
-                       numbers_fraction(certificate->margin, NUMBERS_BUFFER),
+                       numbers_setting(certificate->margin, NUMBERS_BUFFER),
                        numbers_fraction(certificate->pair_sd, NUMBERS_BUFFER));
         table_take(table, "", SCREEN_STYLE_PLAIN, strbuf_take(&text));
     }
