@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,11 +125,11 @@ char *unit_format_ns(char *buf, size_t size, double ns)
     double magnitude = fabs(ns);
     if (isnan(ns))
         snprintf(buf, size, "-");
-    else if (magnitude < 1e3)
+    else if (magnitude < 999.5)
         snprintf(buf, size, "%.0f ns", ns);
-    else if (magnitude < 1e6)
+    else if (magnitude < 999.5e3) // what rounds to 1000 is told in the next unit, not as "1e+03 us"
         snprintf(buf, size, "%.3g us", ns / 1e3);
-    else if (magnitude < 1e9)
+    else if (magnitude < 999.5e6)
         snprintf(buf, size, magnitude < 1e8 ? "%.3g ms" : "%.0f ms", ns / 1e6);
     else if (magnitude < 6e10)
         snprintf(buf, size, "%.3g s", ns / 1e9);
@@ -153,6 +154,16 @@ char *unit_format_bytes(char *buf, size_t size, double bytes)
     }
     snprintf(buf, size, bytes < 10 && i ? "%.2f %s" : bytes < 100 && i ? "%.1f %s" : "%.0f %s",
              bytes, names[i]);
+    return buf;
+}
+
+char *unit_format_change(char *buf, size_t size, double fraction)
+{
+    bool none = fabs(fraction) < 0.0005; // "-0.0 %" would ask on which side of 0
+    if (!isfinite(fraction))
+        snprintf(buf, size, "-");
+    else
+        snprintf(buf, size, none ? "%.1f %%" : "%+.1f %%", none ? 0 : 100 * fraction);
     return buf;
 }
 

@@ -19,6 +19,7 @@ int unit_parse_double(const char *text, double min, double max, double *ret, str
 // Into buf (32 bytes are enough for each); return buf. NAN prints "-".
 char *unit_format_ns(char *buf, size_t size, double ns);       // "12.3 ms"
 char *unit_format_bytes(char *buf, size_t size, double bytes); // "1.5 GiB"
+char *unit_format_change(char *buf, size_t size, double fraction); // 0.051: "+5.1 %"; what rounds to 0 has no sign: "0.0 %"; "-" unless finite
 
 // How long a traced step took against an untraced one, the same words in the log and the notes of `upgate ab`, in `upgate diff`
 // and in the page: "a traced step took 1.040 (a) and 1.050 (b) times as long as an untraced one"; a side that is NAN is "unknown".

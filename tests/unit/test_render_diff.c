@@ -8,6 +8,7 @@
 
 #include "common/strings.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
@@ -303,6 +304,23 @@ TEST(nothing_named_is_said_so)
     text = diff_text_headline(&workload);
     CHECK_CONTAINS(text, "was not measured");
     free(text);
+}
+
+// "-0.0 %" would ask on which side of 0.
+TEST(a_difference_that_rounds_to_nothing_has_no_sign)
+{
+    struct diff_workload workload = explained();
+    workload.delta_ns = -2e3;
+    workload.delta_lo_ns = -3e4;
+    workload.delta_hi_ns = 2.5e3;
+    workload.cold_b_ns = workload.cold_a_ns - 10;
+    char *headline = diff_text_headline(&workload), *first = diff_text_first(&workload), share[NUMBERS_SIZE];
+    CHECK_CONTAINS(headline, " (0.0 %, -0.2 to 0.0 %)");
+    CHECK_STR(first, "32 ms -> 32 ms (0.0 %)");
+    CHECK_STR(diff_text_share(-0.0001, share), "0.0 %");
+    CHECK_STR(diff_text_share(-0.0099, share), "-1.0 %");
+    free(headline);
+    free(first);
 }
 
 // Also where the step is not explained; before the step where nothing of the time failed, else behind it.

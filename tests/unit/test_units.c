@@ -63,8 +63,26 @@ TEST(formatting)
     CHECK_STR(unit_format_ns(buf, sizeof buf, 250e6), "250 ms");
     CHECK_STR(unit_format_ns(buf, sizeof buf, 90e9), "1.5 min");
     CHECK_STR(unit_format_ns(buf, sizeof buf, NAN), "-");
+    CHECK_STR(unit_format_ns(buf, sizeof buf, 999), "999 ns");
+    CHECK_STR(unit_format_ns(buf, sizeof buf, 999499), "999 us");
+    CHECK_STR(unit_format_ns(buf, sizeof buf, 999700), "1 ms");
+    CHECK_STR(unit_format_ns(buf, sizeof buf, -999700), "-1 ms");
+    CHECK_STR(unit_format_ns(buf, sizeof buf, 999700000), "1 s");
     CHECK_STR(unit_format_bytes(buf, sizeof buf, 1536.0 * 1024 * 1024), "1.50 GiB");
     CHECK_STR(unit_format_bytes(buf, sizeof buf, 512), "512 B");
+}
+
+TEST(a_change_of_nothing_has_no_sign)
+{
+    char buf[32];
+    CHECK_STR(unit_format_change(buf, sizeof buf, 0.0514), "+5.1 %");
+    CHECK_STR(unit_format_change(buf, sizeof buf, -0.013), "-1.3 %");
+    CHECK_STR(unit_format_change(buf, sizeof buf, 9.625), "+962.5 %");
+    CHECK_STR(unit_format_change(buf, sizeof buf, -0.0004), "0.0 %");
+    CHECK_STR(unit_format_change(buf, sizeof buf, 0.0004), "0.0 %");
+    CHECK_STR(unit_format_change(buf, sizeof buf, -0.0006), "-0.1 %");
+    CHECK_STR(unit_format_change(buf, sizeof buf, INFINITY), "-");
+    CHECK_STR(unit_format_change(buf, sizeof buf, NAN), "-");
 }
 
 TEST(traced_steps_are_told_in_one_way)

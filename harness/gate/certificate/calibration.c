@@ -81,7 +81,7 @@ static char *calibration_why(const struct run_facts *run, const struct run_workl
                              const struct cell *cell, const struct certificate *one,
                              enum calibration_stage stage)
 {
-    char here[CERTIFICATE_TEXT], cell_margin[32], margin[32];
+    char here[CERTIFICATE_TEXT], cell_margin[32], margin[32], cell_spread[32], spread[32];
     calibration_kind(&workload->facts, here);
     phrase_floor(cell_margin, sizeof cell_margin, cell->margin);
     phrase_floor(margin, sizeof margin, one ? one->margin : 0);
@@ -108,8 +108,8 @@ static char *calibration_why(const struct run_facts *run, const struct run_workl
                          (double)(run->started_wall_ns - one->made_wall_ns) / calibration_day_ns,
                          (double)run->gate.calibration_age_ns / calibration_day_ns);
     case CALIBRATION_SPREAD:
-        return xasprintf("its pairs spread %.2g %%, those of the control %.2g %%",
-                         100 * cell->pair_sd, 100 * one->pair_sd);
+        return xasprintf("its pairs spread %s, those of the control %s", phrase_fraction(cell_spread, sizeof cell_spread, cell->pair_sd),
+                         phrase_fraction(spread, sizeof spread, one->pair_sd));
     default:
         return xasprintf("no control of turns of %s with workloads of the kind '%s' is known here",
                          plan_interleave_name(workload->facts.interleave), here);

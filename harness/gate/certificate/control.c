@@ -192,9 +192,9 @@ char *control_objection(const struct control_result *result, const struct run_fa
                          "margin of %s",
                          phrase_change(seen, sizeof seen, &result->aa), text);
     case CONTROL_INSENSITIVE:
-        return xasprintf("the smallest effect that %d pairs of equal sides show is %.2g %%, not "
+        return xasprintf("the smallest effect that %d pairs of equal sides show is %s, not "
                          "below the margin of %s",
-                         result->aa_pairs, 100 * result->mde, text);
+                         result->aa_pairs, phrase_fraction(seen, sizeof seen, result->mde), text);
     case CONTROL_TOO_FEW_HELD:
         return xasprintf("%d control pairs have it, %d are needed", result->held_pairs, wanted);
     case CONTROL_NOT_FOUND:

@@ -65,9 +65,9 @@ char *diff_text_memory(const struct diff_workload *workload, const struct diff_m
         return NULL;
     double change = memory->peak_b_bytes - memory->peak_a_bytes;
     struct strbuf text = {0};
-    strbuf_add(&text, "%s: peak %smemory %s -> %s (%+.1f %%, %s): ", workload->name, memory->gpu ? "GPU " : "",
+    strbuf_add(&text, "%s: peak %smemory %s -> %s (%s, %s): ", workload->name, memory->gpu ? "GPU " : "",
                memory_bytes(memory->peak_a_bytes, NUMBERS_BUFFER), memory_bytes(memory->peak_b_bytes, NUMBERS_BUFFER),
-               100 * change / memory->peak_a_bytes, memory_delta(change, NUMBERS_BUFFER));
+               numbers_change(change / memory->peak_a_bytes, NUMBERS_BUFFER), memory_delta(change, NUMBERS_BUFFER));
     bool first = change > 0, of_first = first ? memory->more_bytes > 0 : memory->less_bytes < 0;
     if (of_first)
         memory_list(&text, memory, first);

@@ -40,7 +40,8 @@ char *diff_text_interval(const struct diff_contribution *contribution)
 
 char *diff_text_share(double share, char *buf)
 {
-    return isfinite(share) ? numbers_print(buf, "%.*f %%", fabs(share) < 0.095 ? 1 : 0, 100 * share) : numbers_print(buf, "-");
+    bool none = fabs(share) < 0.0005; // no "-0.0 %"
+    return isfinite(share) ? numbers_print(buf, "%.*f %%", fabs(share) < 0.095 ? 1 : 0, none ? 0 : 100 * share) : numbers_print(buf, "-");
 }
 
 char *diff_text_title(const struct diff_contribution *contribution)
@@ -58,11 +59,14 @@ char *diff_text_headline(const struct diff_workload *workload)
         return xasprintf("%s: the %s time was not measured on both sides", workload->name,
                          workload->unit);
     struct strbuf text = {0};
-    strbuf_add(&text, "%s: %s %s -> %s (%+.1f %%", workload->name, workload->unit, numbers_ns(workload->step_a_ns, NUMBERS_BUFFER),
-               numbers_ns(workload->step_b_ns, NUMBERS_BUFFER), 100 * workload->delta_ns / workload->step_a_ns);
-    if (isfinite(workload->delta_lo_ns) && isfinite(workload->delta_hi_ns))
-        strbuf_add(&text, ", %+.1f to %+.1f %%", 100 * workload->delta_lo_ns / workload->step_a_ns,
-                   100 * workload->delta_hi_ns / workload->step_a_ns);
+    strbuf_add(&text, "%s: %s %s -> %s (%s", workload->name, workload->unit, numbers_ns(workload->step_a_ns, NUMBERS_BUFFER),
+               numbers_ns(workload->step_b_ns, NUMBERS_BUFFER), numbers_change(workload->delta_ns / workload->step_a_ns, NUMBERS_BUFFER));
+    if (isfinite(workload->delta_lo_ns) && isfinite(workload->delta_hi_ns)) {
+        char *interval = diff_text_join(numbers_change(workload->delta_lo_ns / workload->step_a_ns, NUMBERS_BUFFER), " to ",
+                                        numbers_change(workload->delta_hi_ns / workload->step_a_ns, NUMBERS_BUFFER));
+        strbuf_add(&text, ", %s", interval);
+        free(interval);
+    }
     strbuf_add(&text, ")");
     return strbuf_take(&text);
 }
@@ -71,8 +75,8 @@ char *diff_text_first(const struct diff_workload *workload)
 {
     if (!isfinite(workload->cold_a_ns) || !isfinite(workload->cold_b_ns))
         return NULL;
-    return xasprintf("%s -> %s (%+.1f %%)", numbers_ns(workload->cold_a_ns, NUMBERS_BUFFER),
-                     numbers_ns(workload->cold_b_ns, NUMBERS_BUFFER), 100 * (workload->cold_b_ns / workload->cold_a_ns - 1));
+    return xasprintf("%s -> %s (%s)", numbers_ns(workload->cold_a_ns, NUMBERS_BUFFER), numbers_ns(workload->cold_b_ns, NUMBERS_BUFFER),
+                     numbers_change(workload->cold_b_ns / workload->cold_a_ns - 1, NUMBERS_BUFFER));
 }
 
 // " (a 0, 0; b 312 ms, 308 ms)"
@@ -281,8 +285,8 @@ char *diff_text_cpu(const struct diff_workload *workload)
     if (!cpu->pairs && !cpu->why_not)
         return NULL;
     struct strbuf text = {0};
-    strbuf_add(&text, "%s: CPU time of a launch %s -> %s (%+.1f %%)", workload->name, numbers_ns(workload->cpu_a_ns, NUMBERS_BUFFER),
-               numbers_ns(workload->cpu_b_ns, NUMBERS_BUFFER), 100 * (workload->cpu_b_ns / workload->cpu_a_ns - 1));
+    strbuf_add(&text, "%s: CPU time of a launch %s -> %s (%s)", workload->name, numbers_ns(workload->cpu_a_ns, NUMBERS_BUFFER),
+               numbers_ns(workload->cpu_b_ns, NUMBERS_BUFFER), numbers_change(workload->cpu_b_ns / workload->cpu_a_ns - 1, NUMBERS_BUFFER));
     if (!cpu->part_count)
         strbuf_add(&text, ", not explained: %s", cpu->why_not ? cpu->why_not : "it is not known");
     diff_text_parts(&text, cpu->parts, cpu->part_count);

@@ -118,9 +118,9 @@ static char *view_ranks_sides(const struct recordings_diff *diff)
     if (a->count < 2 || b->count < 2)
         return NULL;
     for (int i = 0; i < 2; i++)
-        strbuf_add(&out, "%s: %s -> %s (%+.1f %%)", i ? ", of the slowest" : a->count > 2 && b->count > 2 ? "A step of the typical rank" : "A step of the faster rank",
+        strbuf_add(&out, "%s: %s -> %s (%s)", i ? ", of the slowest" : a->count > 2 && b->count > 2 ? "A step of the typical rank" : "A step of the faster rank",
                    numbers_ns(both[i][0]->step_ns, NUMBERS_BUFFER), numbers_ns(both[i][1]->step_ns, NUMBERS_BUFFER),
-                   (both[i][1]->step_ns / both[i][0]->step_ns - 1) * 100);
+                   numbers_change(both[i][1]->step_ns / both[i][0]->step_ns - 1, NUMBERS_BUFFER));
     strbuf_add(&out, "; shown, not tested.");
     return strbuf_take(&out);
 }

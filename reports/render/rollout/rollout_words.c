@@ -132,7 +132,7 @@ char *rollout_change(double ratio, char *buf)
         return numbers_print(buf, "-");
     if (fabs(ratio) >= 10)
         return numbers_print(buf, "x %.3g", ratio);
-    return numbers_print(buf, fabs(ratio - 1) < 0.1 ? "%+.1f %%" : "%+.0f %%", 100 * (ratio - 1));
+    return fabs(ratio - 1) < 0.1 ? numbers_change(ratio - 1, buf) : numbers_print(buf, "%+.0f %%", 100 * (ratio - 1));
 }
 
 char *rollout_cell_value(const char *metric, double value, char *buf)

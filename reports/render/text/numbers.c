@@ -20,12 +20,18 @@ char *numbers_print(char *buf, const char *fmt, ...)
 
 char *numbers_fraction(double fraction, char *buf)
 {
-    return isfinite(fraction) ? numbers_print(buf, fraction < 0.1 ? "%.2g %%" : "%.3g %%", fraction * 100) : numbers_print(buf, "-");
+    const char *form = fraction < 0.1 ? "%.2g %%" : fraction < 10 ? "%.3g %%" : "%.0f %%"; // "1.2e+03 %" is none
+    return isfinite(fraction) ? numbers_print(buf, form, fraction * 100) : numbers_print(buf, "-");
 }
 
 char *numbers_setting(double fraction, char *buf)
 {
     return isfinite(fraction) ? numbers_print(buf, "%.6g %%", fraction * 100) : numbers_print(buf, "-");
+}
+
+char *numbers_change(double fraction, char *buf)
+{
+    return unit_format_change(buf, NUMBERS_SIZE, fraction);
 }
 
 char *numbers_error(double error, char *buf)

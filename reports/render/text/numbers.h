@@ -14,6 +14,7 @@ enum { NUMBERS_SIZE = 64 };
 char *numbers_print(char *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *numbers_fraction(double fraction, char *buf); // 0.0124 -> "1.2 %": what was measured
 char *numbers_setting(double fraction, char *buf);  // 0.0125 -> "1.25 %": what was set, of which a rounded number would be another one
+char *numbers_change(double fraction, char *buf);   // "+5.1 %", as unit_format_change
 char *numbers_error(double error, char *buf);       // "1.2e-06"
 char *numbers_count(int64_t count, char *buf);      // 28400 -> "28,400"
 char *numbers_ns(double ns, char *buf);             // "137 ms"

@@ -10,6 +10,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "common/units.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/quantile.h"
@@ -271,10 +272,11 @@ static int measure_mean(struct diff_job *job, const struct diff_cell *step, stru
         return rc;
     measure_take_made(&job->untraced, &mean);
     job->untraced.mean = true;
+    char of_mean[32], of_median[32];
     diff_note(job,
-              "Few steps take most of the difference: the mean step changed by %+.1f %%, the median by %+.1f %%; the mean "
+              "Few steps take most of the difference: the mean step changed by %s, the median by %s; the mean "
               "is what is explained here.",
-              100 * (mean.cell.ratio - 1), 100 * (step->ratio - 1));
+              unit_format_change(of_mean, sizeof of_mean, mean.cell.ratio - 1), unit_format_change(of_median, sizeof of_median, step->ratio - 1));
     return 0;
 }
 

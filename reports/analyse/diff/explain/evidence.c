@@ -94,7 +94,9 @@ static void evidence_times(struct evidence *evidence)
         evidence_print(evidence, "busy, also behind other work: a %s, b %s a %s", diff_time(job, busy_a), diff_time(job, busy_b), unit);
     if (counted && contribution->count_a > 0 && contribution->count_b > 0 && busy_a > 0) {
         double one_a = busy_a / contribution->count_a, one_b = busy_b / contribution->count_b;
-        evidence_print(evidence, "one execution: a %s, b %s (%+.1f %%)", diff_time(job, one_a), diff_time(job, one_b), 100 * (one_b / one_a - 1));
+        char change[32];
+        evidence_print(evidence, "one execution: a %s, b %s (%s)", diff_time(job, one_a), diff_time(job, one_b),
+                       unit_format_change(change, sizeof change, one_b / one_a - 1));
     }
 }
 
