@@ -295,15 +295,54 @@ TEST(nothing_named_is_said_so)
     answer = diff_text_answer(&workload);
     CHECK_CONTAINS(answer, "Nothing stands out");
     free(answer);
-    workload = unexplained();
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
-    CHECK(!diff_view_explained(&diff));
     char *text = diff_view_markdown(&diff);
+    CHECK_CONTAINS(text, "\n- note: One traced pair: how far"); // what weakens it is not folded away with the evidence
+    free(text);
+    workload = unexplained();
+    CHECK(!diff_view_explained(&diff));
+    text = diff_view_markdown(&diff);
     CHECK_STR(text, "");
     free(text);
     text = diff_text_headline(&workload);
     CHECK_CONTAINS(text, "was not measured");
     free(text);
+}
+
+TEST(a_long_name_leaves_room_for_its_doubt)
+{
+    struct diff_contribution one = contributions[3];
+    struct diff_workload workload = explained();
+    one.label = "a_function_whose_name_is_so_long_that_it_is_cut_in_its_middle_wherever_it_may_stand_on_a_screen";
+    one.delta_ns = -2e5;
+    workload.contributions = &one;
+    workload.contribution_count = 1;
+    workload.slower_ns = workload.faster_ns = 0;
+    const struct diff diff = {.workloads = &workload, .workload_count = 1};
+    char *text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){.width = 80});
+    char *line = strstr(text, "\n4. "), *end = line ? strchr(line + 1, '\n') : NULL;
+    CHECK(end && end - line - 1 == 80);
+    CHECK(end && strncmp(end - 22, " (not told from noise)", 22) == 0);
+    free(text);
+}
+
+TEST(workloads_that_do_not_fit_into_markdown_are_counted)
+{
+    enum { WORKLOADS = 400 };
+    struct diff_workload *workloads = xcalloc(WORKLOADS, sizeof *workloads);
+    for (int i = 0; i < WORKLOADS; i++)
+        workloads[i] = explained();
+    const struct diff diff = {.workloads = workloads, .workload_count = WORKLOADS};
+    char *text = diff_view_markdown(&diff);
+    size_t shown = 0;
+    for (const char *at = text; (at = strstr(at, "\n**dlrm-train: step ")); at++)
+        shown++;
+    char *want = xasprintf("\n%zu more workloads did not fit here: `upgate diff RUN.db` has all.\n", WORKLOADS - shown);
+    CHECK(shown > 0 && shown < WORKLOADS);
+    CHECK_CONTAINS(text, want);
+    free(want);
+    free(text);
+    free(workloads);
 }
 
 // "-0.0 %" would ask on which side of 0.

@@ -27,6 +27,13 @@ static void diff_markdown_list(struct strbuf *out, const char *what, const char 
     }
 }
 
+// What weakens the answer.
+static void diff_markdown_notes(struct strbuf *out, const struct diff_workload *workload)
+{
+    for (size_t i = 0; i < workload->note_count; i++)
+        markdown_put(out, "- note: ", workload->notes[i], "\n");
+}
+
 static void diff_markdown_details(struct strbuf *out, const struct diff_workload *workload,
                                   size_t count)
 {
@@ -37,8 +44,7 @@ static void diff_markdown_details(struct strbuf *out, const struct diff_workload
         diff_markdown_list(out, "", contribution->evidence, contribution->evidence_count);
         diff_markdown_list(out, "suspect: ", contribution->suspects, contribution->suspect_count);
     }
-    for (size_t i = 0; i < workload->note_count; i++)
-        markdown_put(out, "- note: ", workload->notes[i], "\n");
+    diff_markdown_notes(out, workload);
     strbuf_add(out, "\n</details>\n\n");
 }
 
@@ -141,6 +147,10 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
     if (rows == 0) {
         diff_markdown_collectives(out, workload);
         diff_markdown_first(out, workload);
+        if (workload->note_count && !workload->unexplained) {
+            diff_markdown_notes(out, workload);
+            strbuf_add(out, "\n");
+        }
         return;
     }
     strbuf_add(out,
@@ -163,7 +173,11 @@ char *diff_view_markdown(const struct diff *diff)
     if (!diff_view_explained(diff))
         return xstrdup("");
     strbuf_add(&out, "### Where the difference comes from\n\n");
-    for (size_t i = 0; i < diff->workload_count && out.len < DIFF_MARKDOWN_BYTES; i++)
-        diff_markdown_workload(&out, &diff->workloads[i]);
+    size_t told = 0;
+    for (; told < diff->workload_count && out.len < DIFF_MARKDOWN_BYTES; told++)
+        diff_markdown_workload(&out, &diff->workloads[told]);
+    size_t left_out = diff->workload_count - told;
+    if (left_out)
+        strbuf_add(&out, "%zu more workload%s did not fit here: `upgate diff RUN.db` has all.\n", left_out, left_out == 1 ? "" : "s");
     return strbuf_take(&out);
 }

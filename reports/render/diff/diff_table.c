@@ -105,11 +105,11 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
                  contribution->named ? diff_style(contribution->delta_ns) : SCREEN_STYLE_DIM,
                  table->color, head.text);
     strbuf_add(&table->out, "  ");
-    char *fit =
-        screen_fit(clean, table->width - DIFF_NUMBER_WIDTH - (int)strlen(number) - 1, table->utf8);
+    const char *doubt = contribution->named ? "" : " (not told from noise)";
+    char *fit = screen_fit(clean, table->width - DIFF_NUMBER_WIDTH - (int)strlen(number) - 1 - (int)strlen(doubt), table->utf8);
     screen_style(&table->out, contribution->named ? SCREEN_STYLE_BOLD : SCREEN_STYLE_DIM,
                  table->color, fit);
-    strbuf_add(&table->out, "%s\n", contribution->named ? "" : " (not told from noise)");
+    strbuf_add(&table->out, "%s\n", doubt);
     strbuf_free(&head);
     free(fit);
     free(number);
