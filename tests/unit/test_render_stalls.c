@@ -500,6 +500,49 @@ TEST(what_cannot_be_said_is_not_called_innocence)
     free(text);
 }
 
+// Who reads the first line of several recordings alone must not take it for innocence either.
+TEST(no_stall_in_several_recordings_says_how_far_that_goes)
+{
+    static const struct {
+        bool mute[2];
+        int64_t dropped[2];
+        const char *want;
+    } cases[] = {{{0}, {0}, "No stall found in 2 recordings\n"},
+                 {{0}, {0, 1200}, "No stall found in 2 recordings; in 1 of them events were dropped, or the main thread hardly ran\n"},
+                 {{true}, {0}, "No stall found in 1 of 2 recordings; the other says nothing\n"},
+                 {{true}, {0, 7}, "No stall found in 1 of 2 recordings; the other says nothing; in 1 of them events were dropped, or the main thread "},
+                 {{true, true}, {0}, "Nothing can be said: none of 2 recordings has events of its target\n"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct stalls stalls[2];
+        struct stalls_recording items[2];
+        struct stalls_shown shown[2];
+        struct stall_breach lost[2];
+        for (int k = 0; k < 2; k++) {
+            lost[k] = (struct stall_breach){.producer = "bpf.gap", .kind = "records", .count = cases[i].dropped[k]};
+            stalls[k] = (struct stalls){.recording_id = k + 1, .window_ns = 30000 * MS, .breaches = &lost[k], .breach_count = cases[i].dropped[k] > 0};
+            items[k] = smaps_recording();
+            items[k].id = k + 1;
+            items[k].threads = cases[i].mute[k] ? 0 : 12;
+            shown[k] = (struct stalls_shown){.recording = &items[k], .stalls = &stalls[k]};
+        }
+        const struct stalls_view view = {.shown = shown, .count = 2, .rows_max = 10, .details_max = 3};
+        char *text = table_text(&view, &(struct render_opts){.width = 140});
+        if (strncmp(text, cases[i].want, strlen(cases[i].want)) != 0)
+            runner_fail(__FILE__, __LINE__, "case %zu: %.200s", i, text);
+        free(text);
+    }
+    // A stall that cost no time is one.
+    struct stall killed = {.cause = "oom_kill", .title = "A process was killed for lack of memory", .count = 1, .confidence = 0.9, .culprit = trainer};
+    struct stalls none = {.recording_id = 1, .window_ns = 30000 * MS}, one = {.recording_id = 2, .window_ns = 30000 * MS, .stalls = &killed, .count = 1};
+    struct stalls_recording items[] = {smaps_recording(), smaps_recording()};
+    const struct stalls_shown shown[] = {{&items[0], &none}, {&items[1], &one}};
+    char *text = table_text(&(struct stalls_view){.shown = shown, .count = 2, .rows_max = 10, .details_max = 3}, &(struct render_opts){.width = 140});
+    static const char first[] = "Worst of 2 recordings, recording 1: trainer.py (pid 4121): ";
+    CHECK(strncmp(text, first, strlen(first)) == 0);
+    CHECK_CONTAINS(text, "was killed for lack of memory");
+    free(text);
+}
+
 TEST(functions_without_a_name_are_told_by_what_they_are_inside_of)
 {
     static const char *inside[] = {"at::_ops::mm", "at::_ops::mm", NULL, "at::_ops::linear", NULL};

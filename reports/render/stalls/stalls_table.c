@@ -327,29 +327,44 @@ static void stalls_more(struct table *table, const struct stalls_view *view,
     free(clean);
 }
 
+// None of several recordings has a stall: the first line, which many read alone, says how far that goes.
+static char *stalls_none(size_t count, size_t mute, size_t doubtful)
+{
+    struct strbuf out = {0};
+    if (mute == count)
+        strbuf_add(&out, "Nothing can be said: none of %zu recordings has events of its target", count);
+    else if (mute)
+        strbuf_add(&out, "No stall found in %zu of %zu recordings; the other%s nothing", count - mute, count, mute == 1 ? " says" : "s say");
+    else
+        strbuf_add(&out, "No stall found in %zu recordings", count);
+    if (doubtful)
+        strbuf_add(&out, "; in %zu of them events were dropped, or the main thread hardly ran", doubtful);
+    return strbuf_take(&out);
+}
+
 // Of several recordings the one that lost most speaks first.
 static void stalls_worst(struct table *table, const struct stalls_view *view)
 {
     const struct stalls_shown *worst = &view->shown[0];
     double most = 0;
-    size_t mute = 0;
+    size_t mute = 0, doubtful = 0;
+    bool found = false;
     for (size_t i = 0; i < view->count; i++) {
         const struct stalls *stalls = view->shown[i].stalls;
         double share = stalls->count ? stalls_text_fraction(stalls, &stalls->stalls[0]) : 0;
         char *why_not = stalls_view_nothing(&view->shown[i]);
         mute += why_not != NULL;
+        doubtful += !why_not && (stalls->quiet.known || stalls_text_dropped(stalls) > 0);
         free(why_not);
-        if (share > most) {
-            most = share;
+        if (stalls->count && (!found || share > most)) { // also of what cost no time
+            found = true;
+            most = isfinite(share) ? share : 0;
             worst = &view->shown[i];
         }
     }
     char *name = stalls_text_recording(worst->recording), *answer = stalls_text_answer(worst);
-    char *text = most > 0 ? xasprintf("Worst of %zu recordings, %s: %s", view->count, name, answer)
-                 : mute
-                     ? xasprintf("No stall found in %zu of %zu recordings; the others say nothing",
-                                 view->count - mute, view->count)
-                     : xasprintf("No stall found in %zu recordings", view->count);
+    char *text = found ? xasprintf("Worst of %zu recordings, %s: %s", view->count, name, answer)
+                       : stalls_none(view->count, mute, doubtful);
     table_paragraph(table, SCREEN_STYLE_PLAIN, text);
     strbuf_add(&table->out, "\n");
     free(text);
