@@ -45,7 +45,7 @@ static void golden_remove(struct store *store)
 {
     char *directory = getcwd(NULL, 0);
     store_close(store);
-    static const char *const names[] = {"run.db", "out.txt", "out.json", "out.xml", "out.md"};
+    static const char *const names[] = {"run.db", "out.txt", "out.json", "out.xml", "out.md", "out.html"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unlink(names[i]);
     CHECK_INT(rmdir(directory), 0); // nothing else was left there, no temporary file either
@@ -260,6 +260,35 @@ TEST(junit_counts_no_time_of_traced_pairs)
     char *junit = golden_text(store, "xml", &opts);
     CHECK_CONTAINS(junit, "<testsuites name=\"upgate\" tests=\"11\" failures=\"4\" errors=\"0\" skipped=\"2\" time=\"320.000\"");
     free(junit);
+    golden_remove(store);
+}
+
+// Its cells pass, and the run fails by it: no green mark beside its name.
+TEST(a_workload_of_the_page_is_as_bad_as_what_objects_to_it)
+{
+    const char *scripts[] = {"base", "calibrated", "parity", NULL};
+    const struct render_opts opts = {0};
+    struct store *store = golden_store(scripts);
+    struct error err = {0};
+    golden_sql(store, "INSERT INTO finding (workload, kind, side, effect, text) VALUES ('ddp-train', 'void', NULL, 'note', 'one pair'), "
+                      "(NULL, 'trust', NULL, 'fail', 'of the run')");
+    int rc = render_file(store, "out.html", &opts, &err);
+    if (rc && strstr(err.text, "built without the page")) {
+        golden_remove(store);
+        runner_skip("the page was not built");
+    }
+    CHECK_STR(err.text, "");
+    char *page = string_read_file("out.html", GOLDEN_BYTES_MAX, NULL);
+    CHECK_CONTAINS(page, "\"name\":\"dlrm-infer\",\"mode\":\"infer\",\"unit\":\"request\",\"verdict\":\"fail\"");
+    CHECK_CONTAINS(page, "\"name\":\"transformer-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":\"fail\"");
+    CHECK_CONTAINS(page, "\"name\":\"dlrm-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":\"inconclusive\"");
+    CHECK_CONTAINS(page, "\"name\":\"ddp-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":null");
+    free(page);
+    golden_sql(store, "UPDATE finding SET effect = 'inconclusive' WHERE workload = 'ddp-train'");
+    CHECK_INT(render_file(store, "out.html", &opts, &err), 0);
+    page = string_read_file("out.html", GOLDEN_BYTES_MAX, NULL);
+    CHECK_CONTAINS(page, "\"name\":\"ddp-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":\"inconclusive\"");
+    free(page);
     golden_remove(store);
 }
 

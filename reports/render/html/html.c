@@ -132,7 +132,7 @@ static int document_traces(struct document *document, json_t *item, const char *
     return rc;
 }
 
-// The worst verdict of its gating cells.
+// The worst verdict of its gating cells, and of what objects to it beside them: outputs that differ, a crash.
 static enum report_verdict document_worst(const struct report *report, const char *workload)
 {
     enum report_verdict worst = REPORT_VERDICT_COUNT;
@@ -140,6 +140,17 @@ static enum report_verdict document_worst(const struct report *report, const cha
         if (report->cells[i].gating && strcmp(report->cells[i].workload, workload) == 0 &&
             report->cells[i].verdict < worst)
             worst = report->cells[i].verdict;
+    for (int i = 0; i < report->parity_count; i++) {
+        enum report_verdict verdict = report->parity[i].verdict;
+        if (verdict < worst && verdict <= REPORT_VERDICT_INCONCLUSIVE && strcmp(report->parity[i].workload, workload) == 0)
+            worst = verdict;
+    }
+    for (int i = 0; i < report->finding_count; i++) {
+        const struct report_finding *finding = &report->findings[i];
+        enum report_verdict verdict = finding->effect == REPORT_EFFECT_FAIL ? REPORT_VERDICT_FAIL : REPORT_VERDICT_INCONCLUSIVE;
+        if (verdict < worst && finding->effect != REPORT_EFFECT_NOTE && finding->workload && strcmp(finding->workload, workload) == 0)
+            worst = verdict;
+    }
     return worst;
 }
 
