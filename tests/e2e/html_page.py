@@ -47,6 +47,24 @@ def colours(page, selector):
                      "const s = new Set(); for (let i = 0; i < d.length; i += 3) s.add(d[i]); return s.size; })()" % selector)
 
 
+def legible():
+    """Every colour of words has the contrast of WCAG 2 AA, 4.5, on what it stands on."""
+    def light(colour):
+        parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../reports/render/page/style.css"), encoding="utf-8") as file:
+        style = file.read()
+    for selector in (":root {", ':root[data-theme="dark"] {'):
+        block = style[style.index(selector):]
+        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block[:block.index("}")]))
+        pairs = [(word, "panel") for word in ("ink", "muted", "accent", "slower", "faster", "fail", "pass", "inconclusive", "a", "b")]
+        for word, on in pairs + [(word, word + "-soft") for word in ("fail", "pass", "inconclusive")]:
+            bright, dark = sorted((light(colours[word]), light(colours[on])), reverse=True)
+            check("contrast of --%s on --%s, %s" % (word, on, selector), (bright + 0.05) / (dark + 0.05) >= 4.5, (bright + 0.05) / (dark + 0.05))
+
+
 def first_screen(page):
     check("the verdict is a word", text(page, "h1").startswith("✕FAIL"), text(page, "h1"))
     bottom = page.eval("document.querySelector('.cause-list').getBoundingClientRect().bottom")
@@ -319,7 +337,17 @@ def hostile(page, folder):
 def others(page, folder):
     page.open(html_data.write_page(FOLDER, html_data.small(), os.path.join(folder, "small.html")))
     check("a document of a verdict alone", text(page, "h1").startswith("?INCONCLUSIVE") and count(page, "main > section") == 1, count(page, "main > section"))
+    for numbers, want in (("1.02004, 1.0602, 1.02)(1.02004", "+2.004 %"), ("1.005, 1.01996, 1.02)(1.01996", "+1.996 %"), ("1.157, 1.169, 1.02)(1.163", "+16.3 %"),
+                          ("1.02, 1.04, 1.02)(1.02", "+2.0 %"), ("0.95, 0.97, null)(0.95", "\u22125.0 %")):
+        told = page.eval("UP.changes(%s)" % numbers).replace("\u202f", " ")
+        check("an end of an interval is told from that of the margin", told == want, (numbers, told))
     quiet(page, "small")
+    breached = html_data.small()
+    breached["trust"] = {"ok": False, "breaches": [{"producer": "bpf.gap", "kind": "records", "count": 17, "detail": "the ring was full"}], "ledger": []}
+    page.open(html_data.write_page(FOLDER, breached, os.path.join(folder, "breached.html")))
+    check("a breach leaves it open, as the verdict says, and fails nothing", count(page, "#trust .pill.inconclusive") == 1 and count(page, "#trust li.inconclusive") == 1
+          and count(page, ".pill.fail, li.fail") == 0, text(page, "#trust"))
+    quiet(page, "breached")
     recording = html_data.example(300)
     recording.update(sides=["recording", ""], verdict={"word": None, "reason": "A recording: nothing was compared."}, findings=[], parity=[], fingerprint=[])
     only = recording["workloads"] = recording["workloads"][:1]
@@ -414,6 +442,7 @@ def main():
         draw_all(page)
         check("200,000 events are drawn", colours(page, "#w0-timeline canvas") > 10 and page.eval("UP.timelines[0].drawn.model.count") > 190_000)
         quiet(page, "large")
+    legible()
     print("%d failures" % len(failures) if failures else "ok")
     return 1 if failures else 0
 

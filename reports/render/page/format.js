@@ -39,10 +39,14 @@ UP.percent = (share, digits) => (UP.num(share) === null ? UP.dash
     : Math.abs(share) >= 10 ? UP.digits(share, 3) + "×" : UP.digits(100 * share, digits || (Math.abs(share) >= 0.1 ? 3 : 2)) + "\u202f%");
 UP.trimmed = share => (UP.num(share) === null ? UP.dash : UP.digits(100 * share, 4).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + "\u202f%"); // what was set, not measured
 UP.signedPercent = (share, digits) => (UP.num(share) === null ? UP.dash : UP.signed(share, value => UP.percent(value, digits)));
-// Change and interval with the places that the interval's width is worth.
-UP.changes = (lo, hi) => {
+// Change and interval with the places that the interval's width is worth, and those that tell its ends from the margin's.
+UP.limit = cell => (UP.num(cell.margin) === null ? null : cell.direction === "higher" ? 1 / (1 + cell.margin) : 1 + cell.margin);
+UP.changes = (lo, hi, limit) => {
     const wide = UP.num(lo) === null || UP.num(hi) === null ? null : 100 * Math.abs(hi - lo);
-    const places = wide === null || !(wide > 0) ? null : Math.max(0, Math.min(4, 1 - Math.floor(Math.log10(wide))));
+    let places = wide === null || !(wide > 0) ? null : Math.max(0, Math.min(4, 1 - Math.floor(Math.log10(wide))));
+    const shown = ratio => (100 * (ratio - 1)).toFixed(places), alike = end => end !== limit && shown(end) === shown(limit);
+    while (places !== null && places < 4 && UP.num(limit) !== null && (alike(lo) || alike(hi)))
+        places++;
     const write = d3.format(",." + (places || 0) + "f");
     return ratio => (places === null || Math.abs(ratio) >= 10 ? UP.change(ratio) : UP.num(ratio) === null ? UP.dash
         : UP.signed(ratio - 1, share => write(100 * share) + "\u202f%"));

@@ -15,7 +15,7 @@ UP.pairs = {
     },
 
     words(cell, points) {
-        const change = UP.changes(cell.ci_lower, cell.ci_upper), interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), change);
+        const change = UP.changes(cell.ci_lower, cell.ci_upper, UP.limit(cell)), interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), change);
         return UP.metric(cell.metric) + ": " + UP.plural(points.length, "pair") + ", change of the median " + change(UP.num(cell.ratio)) +
             (interval ? ", interval " + interval : "") + (UP.num(cell.margin) ? ", margin " + UP.trimmed(cell.margin) : "");
     },
@@ -62,7 +62,7 @@ UP.pairs = {
 
     cell(cell) {
         const points = this.points(cell);
-        const change = UP.changes(cell.ci_lower, cell.ci_upper), interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), change);
+        const change = UP.changes(cell.ci_lower, cell.ci_upper, UP.limit(cell)), interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), change);
         const worse = UP.num(cell.ratio) === null ? 0 : (cell.ratio - 1) * (cell.direction === "higher" ? -1 : 1);
         const node = UP.el("article", {class: "cell" + (cell.gating ? " gating" : ""), "aria-label": UP.metric(cell.metric)});
         node.append(UP.el("div", {class: "cell-text"},

@@ -165,9 +165,9 @@ UP.parts.trust = (data, main) => {
         return;
     const part = UP.part(main, 2, "trust", "Trust", "trust");
     if (trust.ok !== undefined)
-        part.append(UP.el("p", {class: "lead"}, trust.ok ? [UP.pill("pass"), " Nothing was lost that the answer needs."] : [UP.pill("fail"), " " + UP.plural(breaches.length, "breach", "breaches") + ": what was lost may be part of the answer."]));
+        part.append(UP.el("p", {class: "lead"}, trust.ok ? [UP.pill("pass"), " Nothing was lost that the answer needs."] : [UP.pill("inconclusive"), " " + UP.plural(breaches.length, "breach", "breaches") + ": what was lost may be part of the answer."]));
     if (breaches.length)
-        part.append(UP.el("ul", {class: "findings"}, breaches.slice(0, 100).map(row => UP.el("li", {class: "fail"}, UP.name(row.producer, 60, "b"), ": " + UP.integer(row.count) + " ", UP.name(row.kind, 60), row.detail ? ", " + UP.clean(row.detail).slice(0, 500) : ""))));
+        part.append(UP.el("ul", {class: "findings"}, breaches.slice(0, 100).map(row => UP.el("li", {class: "inconclusive"}, UP.name(row.producer, 60, "b"), ": " + UP.integer(row.count) + " ", UP.name(row.kind, 60), row.detail ? ", " + UP.clean(row.detail).slice(0, 500) : ""))));
     if (calibration.note)
         part.append(UP.el("p", {}, UP.el("b", {text: "Calibration: "}), UP.clean(calibration.note).slice(0, 2200)));
     if (ledger.length)

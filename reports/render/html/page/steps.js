@@ -37,7 +37,7 @@ UP.steps = {
     },
 
     row(workload, metric, claims) {
-        const cell = this.cell(workload, metric), change = UP.changes(cell.ci_lower, cell.ci_upper), value = side => UP.cellValue(cell, UP.num(side));
+        const cell = this.cell(workload, metric), change = UP.changes(cell.ci_lower, cell.ci_upper, UP.limit(cell)), value = side => UP.cellValue(cell, UP.num(side));
         const interval = UP.interval(UP.num(cell.ci_lower), UP.num(cell.ci_upper), change), told = cell.reason && cell.gating && (metric === "slow_steps" || cell.verdict !== "pass");
         return UP.el("tr", {}, UP.el("th", {scope: "row"}, UP.el("b", {text: UP.metric(metric)}), UP.el("small", {text: claims})),
             UP.el("td", {}, cell.gating ? UP.pill(cell.verdict) : UP.el("span", {class: "tag", text: "observed"})),
