@@ -124,6 +124,55 @@ TEST(nothing_known)
     world_end(&world);
 }
 
+static char *view_status(const struct rollout_view *view)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    rollout_view_status(view, stream, false);
+    fclose(stream);
+    return text;
+}
+
+// Names of stages, metrics, sources and rules are the plan's or the store's: neither screen nor Markdown obeys them.
+TEST(names_are_text)
+{
+    struct world world;
+    world_make(&world);
+    world_sql(&world, "UPDATE rollout_stage SET name = char(27) || '[2J<b>|@team' WHERE number = 2;"
+                      "INSERT INTO rollout_cell VALUES (1795262430, 2, char(27) || '[31modd', 1.5, 1, 2, 1.1, 0.5, 4.6, NULL, 10, NULL, 'undecided');"
+                      "INSERT INTO rollout_source VALUES (0, char(27) || ']0;x' || char(7) || 'log', 1, 1, 0, 0, 0, 1795262430000000000, NULL);"
+                      "INSERT INTO rollout_decision VALUES (1, 1795262430000000000, 'waiting', 'running', NULL, 2, 0, 25, 'odd|<i>', 'r', 'w', NULL, NULL)");
+    struct rollout_view *view = world_load();
+    char *text = view_status(view), *markdown = rollout_markdown(view);
+    CHECK(strchr(text, 27) == NULL && strchr(text, 7) == NULL);
+    CHECK_CONTAINS(text, "stage <b>|@team (3 of 3)");
+    CHECK(strstr(markdown, "<b>") == NULL && strstr(markdown, "<i>") == NULL && strstr(markdown, "@team") == NULL);
+    CHECK_CONTAINS(markdown, "stage &lt;b>&#124;@<!-- -->team (3 of 3)");
+    CHECK_CONTAINS(markdown, " | odd&#124;&lt;i> | running | ");
+    free(markdown);
+    free(text);
+    rollout_view_free(view);
+    world_end(&world);
+}
+
+// The time of the day alone says nothing of a decision of last week, and no time says much without its zone.
+TEST(decisions_have_their_day)
+{
+    struct world world;
+    world_make(&world);
+    world_sql(&world, "INSERT INTO rollout_decision VALUES (1, 1795262430000000000, 'waiting', 'running', NULL, 2, 0, 25, 'soak', 'begun', 'w', NULL, NULL), "
+                      "(2, 1795522800000000000, 'running', 'running', 2, 2, 25, 25, 'soak', 'later', 'w', NULL, NULL)");
+    struct rollout_view *view = world_load();
+    view->read_ns = INT64_C(1795522860000000000);
+    char *text = view_status(view);
+    CHECK_CONTAINS(text, "\ndecisions (UTC)\n12:20:00    stage passed: running, 25 % to the candidate, by w: later\n"
+                         "11-21 12:00 stage passed: running, 25 % to the candidate, by w: begun\n");
+    free(text);
+    rollout_view_free(view);
+    world_end(&world);
+}
+
 // Ten days in as many buckets as ten minutes, and no second of it lost.
 TEST(long_rollout)
 {

@@ -21,7 +21,8 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
     const struct rollout_decision *last = rollout_last_decision(view);
     strbuf_add(out, "## Rollout ");
     markdown_name(out, view->name);
-    strbuf_add(out, ": %s\n\n**%s** ", rollout_state_title(view->state), sentence);
+    strbuf_add(out, ": %s\n\n**", rollout_state_title(view->state));
+    markdown_put(out, "", sentence, "** "); // it names the stage
     markdown_put(out, "", view->reason, "\n\n");
     char *basis = rollout_basis(view), *more = basis, *point;
     while ((point = strsep(&more, "\n")))
@@ -31,7 +32,7 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
     strbuf_add(out, "\nSince %s", rollout_clock(view->since_ns, NUMBERS_BUFFER));
     if (last) {
         markdown_put(out, ", decided by ", last->who, "");
-        strbuf_add(out, " (%s)", rollout_rule_title(last->rule));
+        markdown_put(out, " (", rollout_rule_title(last->rule), ")");
         if (last->effect_ns >= last->at_ns && last->percent_from != last->percent_to)
             strbuf_add(out, "; the traffic was read back as decided after %s", rollout_effect(last, NUMBERS_BUFFER));
     }
@@ -100,7 +101,8 @@ static void markdown_decisions(struct strbuf *out, const struct rollout_view *vi
         strbuf_add(out, "| time | rule | state | traffic | carried out after | who | reason |\n|---|---|---|---|--:|---|---|\n");
     for (size_t i = from; i < view->decision_count; i++) {
         const struct rollout_decision *decision = &view->decisions[i];
-        strbuf_add(out, "| %s | %s | ", rollout_clock(decision->at_ns, NUMBERS_BUFFER), rollout_rule_title(decision->rule));
+        strbuf_add(out, "| %s | ", rollout_clock(decision->at_ns, NUMBERS_BUFFER));
+        markdown_put(out, "", rollout_rule_title(decision->rule), " | ");
         markdown_text(out, decision->state_to);
         strbuf_add(out, " | %s -> %s | %s | ", rollout_percent(decision->percent_from, NUMBERS_BUFFER),
                    rollout_percent(decision->percent_to, NUMBERS_BUFFER), rollout_effect(decision, NUMBERS_BUFFER));

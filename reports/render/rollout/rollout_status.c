@@ -40,6 +40,14 @@ static enum screen_style status_verdict_style(enum rollout_verdict verdict)
     return verdict == ROLLOUT_PASS ? SCREEN_STYLE_PASS : verdict == ROLLOUT_FAIL ? SCREEN_STYLE_FAIL : SCREEN_STYLE_PLAIN;
 }
 
+// A name of the store that has its column: nothing in it moves the cursor.
+static char *status_fit(const char *raw, int columns)
+{
+    char *clean = screen_clean(raw, false), *fit = screen_fit(clean, columns, false);
+    free(clean);
+    return fit;
+}
+
 static void status_line(struct status *status, const char *label, enum screen_style style, const char *raw)
 {
     char *text = screen_clean(raw, false);
@@ -68,7 +76,7 @@ static void status_head(struct status *status)
     const struct rollout_view *view = status->view;
     char since[NUMBERS_SIZE];
     const struct rollout_view_stage *stage = rollout_view_stage(view, view->stage);
-    char *name = screen_clean(view->name, false), *stage_name = stage ? screen_fit(stage->name, 20, false) : NULL;
+    char *name = screen_clean(view->name, false), *stage_name = stage ? status_fit(stage->name, 20) : NULL;
     char *state = xasprintf("%s", rollout_state_title(view->state)), *where = stage
         ? xasprintf("stage %s (%" PRId64 " of %zu), ", stage_name, view->stage + 1, view->stage_count) : xstrdup("");
     for (char *letter = state; *letter; letter++)
@@ -118,7 +126,7 @@ static void status_cell(struct status *status, const struct rollout_series *seri
 {
     static const int widths[] = {12, 12, 12, 14};
     const struct rollout_point *point = &series->points[series->count - 1];
-    char *missing = rollout_missing(status->view, series->metric, point), *title = screen_fit(rollout_metric_title(series->metric), 14, false);
+    char *missing = rollout_missing(status->view, series->metric, point), *title = status_fit(rollout_metric_title(series->metric), 14);
     char against[NUMBERS_SIZE] = "-";
     if (isfinite(point->evidence) && isfinite(point->needed))
         snprintf(against, sizeof against, "%.1f of %.1f", point->evidence, point->needed);
@@ -134,7 +142,7 @@ static void status_cell(struct status *status, const struct rollout_series *seri
         strbuf_add(&status->out, ": %s", missing);
     const struct rollout_view_stage *stage = rollout_view_stage(status->view, series->stage);
     if (stage && series->stage != status->view->stage) {
-        char *name = screen_fit(stage->name, 20, false);
+        char *name = status_fit(stage->name, 20);
         strbuf_add(&status->out, " in stage %s", name);
         free(name);
     }
@@ -176,7 +184,7 @@ static void status_sources(struct status *status)
     for (size_t i = 0; i < status->view->source_count; i++) {
         const struct rollout_view_source *source = &status->view->sources[i];
         const int64_t numbers[] = {source->seen, source->kept, source->dropped, source->lost, source->late};
-        char buf[5][NUMBERS_SIZE], last[NUMBERS_SIZE], *kind = screen_fit(source->kind, STATUS_LABEL - 1, false);
+        char buf[5][NUMBERS_SIZE], last[NUMBERS_SIZE], *kind = status_fit(source->kind, STATUS_LABEL - 1);
         const char *cells[6];
         if (i == 0)
             status_row(status, "sources", heads, widths, 6);
@@ -193,16 +201,19 @@ static void status_decisions(struct status *status)
     const struct rollout_view *view = status->view;
     size_t from = view->decision_count > STATUS_DECISIONS ? view->decision_count - STATUS_DECISIONS : 0;
     if (view->decision_count)
-        strbuf_add(&status->out, "\n%s\n", from || view->decisions_left ? "last decisions" : "decisions");
+        strbuf_add(&status->out, "\n%s (UTC)\n", from || view->decisions_left ? "last decisions" : "decisions");
     for (size_t i = view->decision_count; i-- > from;) {
         const struct rollout_decision *decision = &view->decisions[i];
         char at[NUMBERS_SIZE];
         char *text = xasprintf("%s: %s, %s to the candidate, by %s: %s", rollout_rule_title(decision->rule), decision->state_to,
                                rollout_percent(decision->percent_to, NUMBERS_BUFFER), decision->who, decision->reason);
-        rollout_clock(decision->at_ns, at);
-        if (strlen(at) > 19)
-            memmove(at, at + 11, 9), at[8] = 0; // the time of the day: the date stands above
-        status_line(status, at, SCREEN_STYLE_PLAIN, text);
+        const char *when = rollout_clock(decision->at_ns, at);
+        if (strlen(at) > 19) { // "2026-11-21 12:00:00 UTC": the time of the day, or "11-21 12:00" of another one
+            bool today = view->read_ns - decision->at_ns < STATUS_DAY_NS;
+            when = at + (today ? 11 : 5);
+            at[today ? 19 : 16] = 0;
+        }
+        status_line(status, when, SCREEN_STYLE_PLAIN, text);
         free(text);
     }
 }
