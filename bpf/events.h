@@ -49,7 +49,7 @@ struct ug_task {
 
 enum ug_gap_flag {
     UG_GAP_IOWAIT = 1 << 0,
-    UG_GAP_THROTTLED = 1 << 1,   /* task_struct.throttled or the throttled run queue said so */
+    UG_GAP_THROTTLED = 1 << 1,   /* at the switch-out: task_struct.throttled, or its run queue's throttle_count */
     UG_GAP_PREEMPTED = 1 << 2,   /* switched out while runnable */
     UG_GAP_IDLE_CPU = 1 << 3,    /* the CPU went idle when it was switched out */
     UG_GAP_MEMSTALL = 1 << 4,    /* task_struct.in_memstall */

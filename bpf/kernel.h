@@ -115,7 +115,7 @@ struct rq {
 
 struct cfs_rq {
     struct rq *rq;
-    int throttled;
+    int throttle_count; /* of its group and of those above it, how many are throttled */
 };
 
 struct sched_entity {

@@ -161,10 +161,11 @@ static __always_inline __u32 out_flags(struct task_struct *task, struct task_str
     if (bpf_core_field_exists(task->throttled)) {
         if (task->throttled)
             flags |= UG_GAP_THROTTLED;
-    } else if (bpf_core_field_exists(struct cfs_rq, throttled)) {
+    } else if (bpf_core_field_exists(struct cfs_rq, throttle_count)) {
+        /* `throttled` is of the own group alone, and a quota may stand above it. */
         struct cfs_rq *queue = task->se.cfs_rq;
 
-        if (queue && BPF_CORE_READ_BITFIELD_PROBED(queue, throttled))
+        if (queue && BPF_CORE_READ(queue, throttle_count))
             flags |= UG_GAP_THROTTLED;
     }
     if (bpf_core_field_exists(task->memcg_nr_pages_over_high) && task->memcg_nr_pages_over_high)

@@ -268,6 +268,54 @@ static char *cpu_stat_of(const char *dir, const char *name, int throttled)
     return path;
 }
 
+static void put_file(const char *dir, const char *name, const char *text)
+{
+    char *path = xasprintf("%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+    free(path);
+}
+
+// The quota of a pod or of a slice is counted by its own cgroup, and holds up all below it.
+TEST(a_quota_above_the_cgroup_of_the_target)
+{
+    static char dir[] = "/tmp/upgate-parts-XXXXXX";
+    static const char throttled[] = "SELECT group_concat(at_ns || ' ' || name || ' ' || value, ', ') FROM (SELECT * FROM counter WHERE source = 'cpu.stat' AND "
+                                    "name LIKE 'nr_throttled%' ORDER BY rowid)";
+    struct error err = {0};
+    struct store *store = NULL;
+    struct writer *writer = NULL;
+    int64_t id = 0;
+    CHECK(runner_directory(dir) != NULL);
+    char *path = xasprintf("%s/run.db", dir), *pod = xasprintf("%s/pod", dir), *box = xasprintf("%s/box", pod);
+    CHECK(mkdir(pod, 0700) == 0 && mkdir(box, 0700) == 0);
+    free(cpu_stat_of(dir, "cpu.stat", 100));
+    free(cpu_stat_of(pod, "cpu.stat", 7));
+    put_file(box, "cpu.stat", "usage_usec 5\n"); // the controller of CPUs is not on here
+    put_file(dir, "cpu.cfs_quota_us", "-1\n");
+    put_file(pod, "cpu.max", "max 100000\n");
+    CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
+    CHECK_INT(store_insert(store, &id, &err, "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
+                           "(1, 1, 0, 0, '{}', '[]')", ""), 0);
+    CHECK_INT(writer_new(store, &writer, &err), 0);
+    struct counters *counters = counters_new(writer, id, 0, box, -1);
+    counters_read(counters, 10, false); // none has a quota
+    put_file(pod, "cpu.max", "50000 100000\n");
+    counters_read(counters, 20, false);
+    put_file(dir, "cpu.cfs_quota_us", "200000\n");
+    counters_read(counters, 30, false);
+    CHECK_INT(writer_commit(writer, true, &err), 0);
+    char *told = store_get_text(store, throttled, "");
+    CHECK_STR(told, "20 nr_throttled.above 7, 30 nr_throttled.above 107");
+    free(told);
+    counters_free(counters);
+    writer_free(writer);
+    store_close(store);
+    free(path);
+    free(pod);
+    free(box);
+}
+
 // One cgroup is told once; from the first rank on that has another one each rank has its own, and nothing is counted twice.
 TEST(each_rank_has_its_cgroup)
 {

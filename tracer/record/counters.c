@@ -16,6 +16,7 @@
 
 enum {
     COUNTERS_FILE_MAX = 1 << 20,
+    COUNTERS_GROUP_FILE_MAX = 4096,
     COUNTERS_CPUS_MAX = 1024,
     COUNTERS_DIRECTORIES_MAX = 200000, // then the walk ends: more than that is the answer, too
     COUNTERS_RANKS_SHARE = 100,        // reading those of ranks takes one part of so many: of a thousand not each second
@@ -187,16 +188,73 @@ static void counters_pressure(struct counters *counters, int64_t now_ns)
     }
 }
 
+static char *counters_group_text(const char *group, const char *file)
+{
+    char *path = xasprintf("%s/%s", group, file), *text = string_read_file(path, COUNTERS_GROUP_FILE_MAX, NULL);
+    free(path);
+    return text;
+}
+
+// Has the cgroup a quota? Asked first: to read cpu.stat of a large cgroup is to have the kernel add up all below it.
+static bool counters_is_limited(const char *group)
+{
+    char *text = counters_group_text(group, "cpu.max"); // version 2: "max 100000", or "50000 100000"
+    bool limited = text && strncmp(text, "max", 3) != 0;
+    if (!text && (text = counters_group_text(group, "cpu.cfs_quota_us"))) // -1: none
+        limited = strtoll(text, NULL, 10) > 0;
+    free(text);
+    return limited;
+}
+
+static int64_t counters_throttled(const char *group)
+{
+    static const char name[] = "nr_throttled ";
+    char *text = counters_group_text(group, "cpu.stat"), *at = text ? strstr(text, name) : NULL;
+    int64_t value = at ? strtoll(at + sizeof name - 1, NULL, 10) : 0;
+    free(text);
+    return value;
+}
+
+// A quota may stand on a cgroup above (of a pod, a slice), and is counted there alone.
+static void counters_above(struct counters *counters, int64_t now_ns, const char *cpu_stat, int32_t rank)
+{
+    char *group = xstrdup(cpu_stat), *end = strrchr(group, '/'), *name;
+    int64_t sum = 0;
+    bool limited = false;
+    if (end)
+        *end = '\0'; // its own
+    while ((end = strrchr(group, '/')) && end > group) {
+        *end = '\0';
+        if (!counters_is_limited(group))
+            continue;
+        limited = true;
+        sum += counters_throttled(group);
+    }
+    free(group);
+    if (!limited)
+        return;
+    name = rank < 0 ? xstrdup("nr_throttled.above") : xasprintf("nr_throttled.above rank %d", (int)rank);
+    counters_put(counters, now_ns, "cpu.stat", name, sum);
+    free(name);
+}
+
+// NULL: it has none.
+static void counters_cpu(struct counters *counters, int64_t now_ns, const char *cpu_stat, int32_t rank)
+{
+    if (!cpu_stat)
+        return;
+    counters_pairs(counters, now_ns, cpu_stat, "cpu.stat", true, rank);
+    counters_above(counters, now_ns, cpu_stat, rank);
+}
+
 static void counters_read_rank(struct counters *counters, const struct counters_rank *one, int64_t now_ns)
 {
-    if (one->cpu_stat)
-        counters_pairs(counters, now_ns, one->cpu_stat, "cpu.stat", true, one->rank);
+    counters_cpu(counters, now_ns, one->cpu_stat, one->rank);
 }
 
 static void counters_read_target(struct counters *counters, int64_t now_ns)
 {
-    if (counters->cpu_stat)
-        counters_pairs(counters, now_ns, counters->cpu_stat, "cpu.stat", true, -1);
+    counters_cpu(counters, now_ns, counters->cpu_stat, -1);
 }
 
 static void counters_read_ranks(struct counters *counters, int64_t now_ns, bool last)
