@@ -61,6 +61,33 @@ TEST(cpu_quota_by_counter)
     story_close(&story);
 }
 
+TEST(cpu_quota_of_a_cgroup_above)
+{
+    struct story story;
+    story_open(&story);
+    for (int i = 0; i < 50; i++)
+        story_gap(&story, (struct story_gap){.out = 30 + 100 * i,
+                                             .in = 100 + 100 * i,
+                                             .flags = UG_GAP_PREEMPTED | UG_GAP_IDLE_CPU,
+                                             .next = story.idle_task});
+    for (int i = 0; i < 10; i++) {
+        story_counter(&story, "cpu.stat", "nr_throttled", 1000 * i, 0);
+        story_counter(&story, "cpu.stat", "nr_throttled.above", 1000 * i, 10 * i);
+        story_counter(&story, "cpu.stat", "nr_throttled.elsewhere", 1000 * i, 10 * i); // of nobody
+    }
+    CHECK_STR(story_top(&story)->cause, "cpu_quota");
+    story_close(&story);
+
+    story_open(&story);
+    for (int i = 0; i < 50; i++)
+        story_gap(&story, (struct story_gap){.out = 30 + 100 * i, .in = 100 + 100 * i, .flags = UG_GAP_PREEMPTED | UG_GAP_IDLE_CPU, .next = story.idle_task});
+    for (int i = 0; i < 10; i++)
+        story_counter(&story, "cpu.stat", "nr_throttled.elsewhere", 1000 * i, 10 * i);
+    story_top(&story);
+    CHECK(!story_find(&story, "cpu_quota"));
+    story_close(&story);
+}
+
 TEST(cpu_contention_names_the_largest_neighbour)
 {
     struct story story;
@@ -216,6 +243,48 @@ TEST(a_wait_after_a_sleep_is_no_quota)
     }
     CHECK_STR(story_top(&story)->cause, "cpu_contention");
     CHECK(!story_find(&story, "cpu_quota"));
+    story_close(&story);
+}
+
+// Before Linux 6.18 the group of a thread is throttled as it goes to sleep: it used up the quota up to then.
+TEST(a_sleep_that_begins_as_the_quota_ends_is_no_quota)
+{
+    struct story story;
+    story_open(&story);
+    for (int i = 0; i < 10; i++) {
+        story_counter(&story, "cpu.stat", "nr_throttled", 1000 * i, i);
+        story_gap(&story, (struct story_gap){.out = 100 + 900 * i,
+                                             .waking = 900 + 900 * i,
+                                             .in = 900.1 + 900 * i,
+                                             .state = 1,
+                                             .flags = UG_GAP_THROTTLED,
+                                             .kernel = "do_nanosleep;hrtimer_nanosleep"});
+    }
+    story_top(&story);
+    CHECK(!story_find(&story, "cpu_quota"));
+    story_close(&story);
+}
+
+TEST(a_wait_for_the_quota_after_a_sleep_accuses_nobody)
+{
+    struct story story;
+    story_open(&story);
+    int64_t other = story_other(&story, 2500, "burn", "burn"); // ran there last, of a group that has a quota left
+    for (int i = 0; i < 10; i++) {
+        story_counter(&story, "cpu.stat", "nr_throttled", 1000 * i, i);
+        story_gap(&story, (struct story_gap){.out = 100 + 900 * i,
+                                             .waking = 150 + 900 * i,
+                                             .in = 250 + 900 * i,
+                                             .state = 1,
+                                             .flags = UG_GAP_THROTTLED,
+                                             .before = other,
+                                             .kernel = "do_nanosleep;hrtimer_nanosleep"});
+    }
+    const struct stall *top = story_top(&story);
+    CHECK_STR(top->cause, "cpu_quota");
+    CHECK_DBL((double)top->total_ns, 10 * 100e6, 1e6); // not the sleep
+    CHECK(!top->culprit.known);
+    CHECK(!story_find(&story, "cpu_contention"));
     story_close(&story);
 }
 

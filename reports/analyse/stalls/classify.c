@@ -373,7 +373,7 @@ static void classify_blocked(struct work *work, const struct trace_gap *gap, uin
 enum cause classify_alone(const struct trace *trace, const struct trace_gap *gap)
 {
     struct marks marks = trace_marks(trace, gap->kernel);
-    if (!gap->waking || gap->flags & (UG_GAP_THROTTLED | UG_GAP_KTHREAD))
+    if (!gap->waking || gap->flags & UG_GAP_KTHREAD)
         return CAUSE_COUNT;
     if (!gap->kernel || !trace->stacks[gap->kernel].count)
         marks = marks_of_syscall(trace->machine, gap->syscall);

@@ -70,16 +70,17 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
     part->gap = gap_index;
     part->via = VIA_CPU;
     // Before Linux 6.18 the flag is the run queue's, at the switch-out: a thread that went to sleep then did not wait for the quota.
-    if (split == SPLIT_PREEMPTED && gap->flags & UG_GAP_THROTTLED) {
+    if (gap->flags & UG_GAP_THROTTLED && begin == gap->out) {
         part->cause = CAUSE_CPU_QUOTA;
         part->confidence = 0.95F;
         return;
     }
     struct cpu_rival list[CPU_RIVALS_MAX];
     int count = cpu_rivals(trace, gap, begin, list);
-    // This flag, too, says nothing of a wait that followed a sleep.
+    // Flags are about the switch-out: of a wait that followed a sleep IDLE_CPU says nothing, and THROTTLED, as a thread goes to sleep just
+    // when the quota is used up, nothing alone.
     bool left_idle = split == SPLIT_PREEMPTED && gap->flags & UG_GAP_IDLE_CPU;
-    if ((left_idle || !count) && facts_throttled(trace, gap->thread, begin, gap->in)) {
+    if ((left_idle || gap->flags & UG_GAP_THROTTLED || !count) && facts_throttled(trace, gap->thread, begin, gap->in)) {
         part->cause = CAUSE_CPU_QUOTA;
         part->confidence = 0.75F;
         part->notes |= NOTE_INFERRED;

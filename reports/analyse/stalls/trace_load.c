@@ -221,16 +221,25 @@ static int trace_by_rank_and_begin(const void *left, const void *right)
     return trace_order(a->rank, b->rank) ?: trace_order(a->begin, b->begin);
 }
 
+// Is it of throttlings, by the quota of the cgroup or of one above it? Of which rank's cgroup; -1: of the target's.
+static bool trace_counts_throttlings(const struct trace_counter *counter, int *ret_rank)
+{
+    static const char throttled[] = "nr_throttled", above[] = ".above";
+    *ret_rank = -1;
+    if (strcmp(counter->source, "cpu.stat") || strncmp(counter->name, throttled, sizeof throttled - 1))
+        return false;
+    const char *rest = counter->name + sizeof throttled - 1;
+    rest += strncmp(rest, above, sizeof above - 1) ? 0 : sizeof above - 1;
+    return !*rest || sscanf(rest, " rank %9d", ret_rank) == 1;
+}
+
 // Asked for every wait for a CPU: found once. The counters are in the order of name and time; of several ranks each has its own.
 static void trace_find_throttles(struct trace *trace)
 {
-    static const char throttled[] = "nr_throttled";
     for (size_t i = 1; i < trace->counter_count; i++) {
         const struct trace_counter *now = &trace->counters[i], *last = now - 1;
-        const char *rest = now->name + sizeof throttled - 1;
-        int rank = -1;
-        if (strcmp(now->source, "cpu.stat") || strncmp(now->name, throttled, sizeof throttled - 1) || strcmp(last->name, now->name) ||
-            now->value <= last->value || (*rest && sscanf(rest, " rank %9d", &rank) != 1))
+        int rank;
+        if (!trace_counts_throttlings(now, &rank) || strcmp(last->name, now->name) || now->value <= last->value)
             continue;
         vector_push(trace->throttles, trace->throttle_count, ((struct trace_throttle){last->at, now->at, rank}));
     }

@@ -108,7 +108,7 @@ static void why_add_rank(struct why *why, const struct rank_row *rank, double la
             continue;
         // Pushed off its CPU it is still in that function, and late there.
         int64_t ns = parts_overlap(gap->out, gap->in, why->begin, why->end);
-        if (gap->waking && !(gap->flags & UG_GAP_THROTTLED)) // then it waits for the CPU
+        if (gap->waking)
             why->slept += (double)parts_overlap(gap->out, gap->waking, why->begin, why->end) * late;
         why_add(why, gap->python, gap->user, (double)ns, late, gap->waking != 0,
                 marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
