@@ -44,6 +44,7 @@ struct tree {
     char *members; // where its processes are: the same, or a directory below it (tree_set_apart)
     char *mark;
     pid_t root, keeper;
+    int64_t root_start_ticks;
     int freeze_fd, state_fd, procs_fd; // state: cgroup.events, or freezer.state
     int join_fd;                       // cgroup.procs for who starts it, where that is another; else -1
     int cpu_fd;                        // cpu.stat: opening it would cost more than reading it
@@ -442,14 +443,21 @@ int tree_join(const struct tree *tree)
 void tree_set_root(struct tree *tree, pid_t root, pid_t keeper)
 {
     tree->root = root;
+    tree->root_start_ticks = process_start_ticks(root);
     tree->keeper = keeper;
+}
+
+// The keeper waits for the root, and from then on its number may be somebody else's, with all that descends from that. -1: it is gone.
+static pid_t tree_living_root(const struct tree *tree)
+{
+    return process_start_ticks(tree->root) == tree->root_start_ticks ? tree->root : -1;
 }
 
 static int tree_pids(const struct tree *tree, pid_t *pids, int max)
 {
     if (tree->cgroup)
         return tree_cgroup_processes(tree->members, pids, max);
-    return tree->root > 0 ? process_find_tree(tree->root, tree->keeper, tree->mark, pids, max) : 0;
+    return tree->root > 0 ? process_find_tree(tree_living_root(tree), tree->keeper, tree->mark, pids, max) : 0;
 }
 
 static bool tree_measures(const struct tree *tree, pid_t pid)
@@ -534,7 +542,7 @@ static void tree_signal_stop(struct tree *tree)
     if (!tree->stopped)
         tree->stopped = xcalloc(TREE_PROCESSES_MAX, sizeof *tree->stopped);
     for (int round = 0; found && round < TREE_ROUNDS_MAX; round++) {
-        int count = process_follow_tree(tree->root, tree->keeper, tree->mark, pids, TREE_PROCESSES_MAX);
+        int count = process_follow_tree(tree_living_root(tree), tree->keeper, tree->mark, pids, TREE_PROCESSES_MAX);
         found = false;
         for (int i = 0; i < count; i++)
             found |= tree_measures(tree, pids[i]) && tree_stop_one(tree, pids[i]);

@@ -195,6 +195,44 @@ TEST(what_has_ended_holds_no_memory)
     tree_free(tree);
 }
 
+// A child with the number that is asked for. -1: that takes a right, or Linux 5.5.
+static pid_t test_fork_as(pid_t number)
+{
+    const uint64_t args[] = {[4] = SIGCHLD, [8] = (uint64_t)(uintptr_t)&number, [9] = 1}; // struct clone_args: exit_signal, set_tid, set_tid_size
+    return (pid_t)syscall(SYS_clone3, args, sizeof args);
+}
+
+TEST(the_number_of_a_root_that_ended_is_anothers)
+{
+    struct tree *tree = NULL;
+    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", TEST_MARK, &tree, NULL), 0);
+    pid_t root = fork();
+    while (root == 0)
+        pause();
+    tree_set_root(tree, root, 0);
+    CHECK(tree_holds(tree, root));
+    kill(root, SIGKILL);
+    CHECK_INT(waitpid(root, NULL, 0), root);
+    clock_sleep_until_ns(clock_monotonic_ns() + 50000000); // starts are told in ticks of 10 ms
+    pid_t other = test_fork_as(root);
+    while (other == 0)
+        pause();
+    if (other < 0) {
+        tree_free(tree);
+        runner_skip("no process can be made with a number that is asked for");
+    }
+    CHECK_INT(other, root);
+    CHECK(!tree_holds(tree, other));
+    CHECK(tree_is_empty(tree));
+    CHECK_INT(tree_freeze(tree, 1000000000), 0);
+    CHECK(process_running(other));
+    CHECK_INT(tree_kill(tree), 0);
+    tree_free(tree);
+    CHECK_INT(waitpid(other, NULL, WNOHANG), 0);
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+}
+
 // Of three that are equal pages of files count once, and what each has besides three times.
 TEST(files_count_once)
 {
