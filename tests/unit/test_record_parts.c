@@ -115,6 +115,40 @@ TEST(the_other_end_of_a_connection)
     close(stop[0]);
 }
 
+// A child had the other end, too, and was taken for its owner. Its number is soon another process's.
+TEST(the_owner_of_a_connection_ends)
+{
+    leave_the_network();
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), near = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_INT(bind(listener, (struct sockaddr *)&address, length), 0);
+    CHECK_INT(listen(listener, 1), 0);
+    CHECK_INT(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    CHECK_INT(connect(near, (struct sockaddr *)&address, length), 0);
+    int far = accept(listener, NULL, NULL);
+    uint32_t own = (uint32_t)getpid();
+    usleep(20000); // starts are told in ticks of 10 ms
+    pid_t child = fork();
+    while (child == 0)
+        pause();
+    struct files *files = files_new();
+    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 2000000000, 2000000000), "127.0.0.1:");
+    CHECK_INT(files_peer(files, own, (uint64_t)near), child);
+    kill(child, SIGKILL);
+    siginfo_t info;
+    CHECK_INT(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0); // a zombie has no descriptors
+    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 2500000000, 2500000000), "127.0.0.1:");
+    CHECK_INT(files_peer(files, own, (uint64_t)near), 0); // all descriptors are read once a second
+    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 4000000000, 4000000000), "127.0.0.1:");
+    CHECK_INT(files_peer(files, own, (uint64_t)near), own);
+    CHECK_INT(waitpid(child, NULL, 0), child);
+    files_free(files);
+    close(listener);
+    close(near);
+    close(far);
+}
+
 TEST(descriptors_by_name)
 {
     struct files *files = files_new();

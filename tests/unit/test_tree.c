@@ -205,7 +205,7 @@ static pid_t test_fork_as(pid_t number)
 TEST(the_number_of_a_root_that_ended_is_anothers)
 {
     struct tree *tree = NULL;
-    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", TEST_MARK, &tree, NULL), 0);
+    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", "/dev/shm/upgate-test-number", &tree, NULL), 0);
     pid_t root = fork();
     while (root == 0)
         pause();

@@ -30,7 +30,8 @@ enum {
 
 struct files_owner {
     uint64_t inode; // of a socket
-    uint32_t tgid;
+    uint32_t tgid;  // 0: not known
+    uint64_t start_ns;
 };
 
 // A line of /proc/PID/net/tcp, addresses as the kernel prints them.
@@ -173,25 +174,34 @@ static bool files_has_socket(const char *pid, const char *socket)
     return has;
 }
 
+// It may have ended, and its number be another process's: a connection outlives it where others have it, too.
+static bool files_owns(const struct files_owner *owner, uint64_t inode)
+{
+    struct task_stat stat;
+    return owner->inode == inode && owner->tgid && task_stat_read(owner->tgid, &stat) && stat.start_ns == owner->start_ns &&
+           stat.state != 'Z' && stat.state != 'X';
+}
+
 // Of several processes that have it, the one started last: a parent that forgot to close what its child inherited is
 // not the one that uses it.
 static uint32_t files_owner(struct files *files, uint64_t inode, int64_t now_ns)
 {
     struct files_owner *owner = &files->owners[inode % FILES_OWNERS];
-    if (owner->inode == inode || now_ns - files->owners_ns < FILES_OWNERS_NS)
-        return owner->inode == inode ? owner->tgid : 0;
+    if (files_owns(owner, inode))
+        return owner->tgid;
+    if (now_ns - files->owners_ns < FILES_OWNERS_NS)
+        return 0;
     char socket[40];
     snprintf(socket, sizeof socket, "socket:[%" PRIu64 "]", inode);
     files->owners_ns = now_ns;
     *owner = (struct files_owner){.inode = inode};
-    uint64_t youngest = 0;
     DIR *dir = opendir("/proc");
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         uint32_t tgid = (uint32_t)strtoul(entry->d_name, NULL, 10);
         struct task_stat stat;
-        if (!tgid || !files_has_socket(entry->d_name, socket) || !task_stat_read(tgid, &stat) || stat.start_ns < youngest)
+        if (!tgid || !files_has_socket(entry->d_name, socket) || !task_stat_read(tgid, &stat) || stat.start_ns < owner->start_ns)
             continue;
-        youngest = stat.start_ns;
+        owner->start_ns = stat.start_ns;
         owner->tgid = tgid;
     }
     if (dir)
