@@ -9,25 +9,15 @@
 #define UPGATE_BPF_FACTS_BPF_H
 
 #include "bpf/common.bpf.h"
+#include "bpf/tally.h"
 
 enum {
-    TALLY_SLOTS = 256,
-    TALLY_NS = 100000000,
     CGROUP_DEPTH = 10,
 };
 
 const volatile __u64 tick_ns = 4000000; /* a jiffy */
 
-struct tally {
-    __u64 key; /* thread id << 32 | what */
-    __u64 begin_ns;
-    __u64 last_ns;
-    __u64 value[3];
-    struct ug_task actor;
-    bool target, unsent;
-    __u16 flags;
-};
-static struct tally tallies[TALLY_SLOTS];
+static struct ug_tally tallies[UG_TALLIES];
 
 /* When the interrupt that this CPU serves began; a hard one may come inside a soft one. */
 struct interrupts {
@@ -90,7 +80,7 @@ static __always_inline void send_interval(void *ctx, __u32 which, __u32 what, bo
     emit_rare(UG_COUNTER_FACT, fact, at, fact->kernel_count == UG_KSTACK_MAX);
 }
 
-static __always_inline void send_tally(struct tally *tally, struct ug_fact *fact, __u64 end_ns)
+static __always_inline void send_tally(struct ug_tally *tally, struct ug_fact *fact, __u64 end_ns)
 {
     fill_fact(fact, (__u32)tally->key, NULL, NULL, tally->begin_ns, end_ns);
     fact->actor = tally->actor;
@@ -103,7 +93,7 @@ static __always_inline void send_tally(struct tally *tally, struct ug_fact *fact
     send_fact(fact);
 }
 
-static __always_inline void begin_tally(struct tally *tally, __u64 now)
+static __always_inline void begin_tally(struct ug_tally *tally, __u64 now)
 {
     tally->begin_ns = now;
     tally->value[0] = tally->value[1] = 0;
@@ -117,10 +107,16 @@ static __always_inline void count_fact(__u32 what, bool target, struct task_stru
 {
     __u32 tid = actor ? actor->pid : 0;
     __u64 now = bpf_ktime_get_ns(), key = (__u64)tid << 32 | what;
-    struct tally *tally = &tallies[index_of(tid * 31 + what, TALLY_SLOTS)];
+    __u32 place = ug_tally_place(tallies, key, now);
+    struct ug_tally *tally = &tallies[index_of(place, UG_TALLIES)];
     struct ug_fact fact;
-    bool series = tally->key == key && now - tally->last_ns < TALLY_NS;
+    bool series;
 
+    if (place >= UG_TALLIES) {
+        count_lost(UG_COUNTER_FACT);
+        return;
+    }
+    series = tally->key == key && now - tally->last_ns < UG_TALLY_NS;
     if (!series) {
         if (tally->unsent)
             send_tally(tally, &fact, tally->last_ns);
@@ -138,7 +134,7 @@ static __always_inline void count_fact(__u32 what, bool target, struct task_stru
     tally->flags = context_flags(preempt_count()) >> 7;
     tally->last_ns = now;
     tally->unsent = true;
-    if (series && now - tally->begin_ns < TALLY_NS)
+    if (series && now - tally->begin_ns < UG_TALLY_NS)
         return;
     send_tally(tally, &fact, now);
     begin_tally(tally, now);
@@ -147,7 +143,7 @@ static __always_inline void count_fact(__u32 what, bool target, struct task_stru
 /* What is left of a series at the end: no fact comes any more that would send it. */
 static long send_rest(__u64 i, void *unused)
 {
-    struct tally *tally = &tallies[index_of(i, TALLY_SLOTS)];
+    struct ug_tally *tally = &tallies[index_of(i, UG_TALLIES)];
     struct scratch *scratch = scratch_of(SCRATCH_ITERATOR);
 
     if (!scratch || !tally->unsent)

@@ -226,7 +226,7 @@ int each_task(struct bpf_iter__task *ctx)
 
     if (!task) { /* behind the last one; verifiers that go through loops step by step are spared this one */
         if (iterator_mode == MODE_UNFINISHED && have_loop)
-            bpf_loop(TALLY_SLOTS, send_rest, NULL, 0);
+            bpf_loop(UG_TALLIES, send_rest, NULL, 0);
         return 0;
     }
     if (iterator_mode == MODE_MARK || iterator_mode == MODE_MARK_AGAIN) {

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "bpf/descendants.h"
+#include "bpf/tally.h"
 #include "tests/unit/runner.h"
 
 static struct capture capture;
@@ -72,6 +73,47 @@ TEST(lock_keeps_its_owner)
     CHECK_INT(lock->kernel_count, 1);
     CHECK_INT(lock->owner_count, 2);
     CHECK(left[0] == 1 && left[1] == 102 && left[2] == 2);
+}
+
+static uint32_t count_at(struct ug_tally *tallies, uint64_t tid, uint64_t now)
+{
+    uint64_t key = tid << 32 | UG_FACT_MIGRATE;
+    uint32_t place = ug_tally_place(tallies, key, now);
+
+    if (place < UG_TALLIES)
+        tallies[place] = (struct ug_tally){.key = key, .last_ns = now};
+    return place;
+}
+
+// All threads of a large machine migrate pages at once.
+TEST(series_of_facts_keep_their_places)
+{
+    struct ug_tally *tallies = calloc(UG_TALLIES, sizeof(*tallies));
+    const uint64_t first = 5000000000;
+    uint32_t places[600];
+
+    for (uint64_t i = 0; i < 600; i++)
+        places[i] = count_at(tallies, 1000 + i, first);
+    for (uint64_t i = 0; i < 600; i++)
+        CHECK(places[i] < UG_TALLIES && count_at(tallies, 1000 + i, first + 1) == places[i]);
+    free(tallies);
+}
+
+TEST(a_series_that_goes_on_is_not_cut_by_another)
+{
+    struct ug_tally *tallies = calloc(UG_TALLIES, sizeof(*tallies));
+    const uint64_t first = 5000000000;
+    uint32_t place;
+
+    for (uint64_t i = 0; i < UG_TALLY_WAYS; i++) // of these each may have the same places
+        CHECK(count_at(tallies, 7 + i * UG_TALLIES, first) < UG_TALLIES);
+    CHECK_INT(count_at(tallies, 7 + UG_TALLY_WAYS * UG_TALLIES, first + UG_TALLY_NS - 1), UG_TALLIES);
+    for (uint64_t i = 0; i < UG_TALLY_WAYS; i++)
+        if (i != 3) // that one has ended
+            count_at(tallies, 7 + i * UG_TALLIES, first + UG_TALLY_NS - 1);
+    place = ug_tally_place(tallies, (uint64_t)(7 + 3 * UG_TALLIES) << 32 | UG_FACT_MIGRATE, first);
+    CHECK_INT(count_at(tallies, 7 + UG_TALLY_WAYS * UG_TALLIES, first + UG_TALLY_NS), place);
+    free(tallies);
 }
 
 TEST(nothing_to_take_off)
