@@ -21,6 +21,8 @@ enum {
     RING_BYTES_MIN = 4096,
     ITERATOR_BYTES = 64 << 10, // twice what the kernel hands out in one read
     CGROUP_PERIOD_MS = 1000,
+    CGROUP_SHARE_DIVISOR = 100, // of a CPU: of very many threads not every second
+    CGROUP_BURST_NS = 5000000,
     POLL_MS = 200,     // longest stay in one poll beyond what it waits
     POLL_STRIDE = 256, // records between two looks at the clock
 };
@@ -105,6 +107,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
     capture->no_loop = opts->no_loop;
     capture->prompt = opts->prompt;
     capture->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
+    capture->cgroup_budget = (struct budget){.divisor = CGROUP_SHARE_DIVISOR, .burst_ns = CGROUP_BURST_NS};
     status = capture_load(capture, err);
     if (!status)
         status = open_rings(capture, err);
@@ -126,12 +129,14 @@ int capture_poll(struct capture *capture, int wait_ms)
     int status;
 
     if (capture->cgroup && !capture->detached &&
-        now - capture->cgroup_read_ns > CGROUP_PERIOD_MS * INT64_C(1000000)) {
+        now - capture->cgroup_read_ns > CGROUP_PERIOD_MS * INT64_C(1000000) && budget_affords(&capture->cgroup_budget)) {
         capture->cgroup_read_ns = now;
+        budget_begin(&capture->cgroup_budget);
         // A part of it may be gone or unreadable: the rest counts, and no id stays wanted, for it
         // may come again for another process.
         capture_want_cgroup(capture, NULL);
         capture_mark(capture);
+        budget_end(&capture->cgroup_budget);
     }
     capture->poll_count = 0;
     capture->poll_end_ns = now + (wait_ms + POLL_MS) * INT64_C(1000000);

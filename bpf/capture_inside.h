@@ -4,6 +4,7 @@
 #define UPGATE_BPF_CAPTURE_INSIDE_H
 
 #include "bpf/capture.h"
+#include "common/budget.h"
 
 struct bpf_link;
 struct descendant;
@@ -87,6 +88,7 @@ struct capture {
     bool samples_faults;
     char *cgroup;
     int64_t cgroup_read_ns;     // when its processes were read last
+    struct budget cgroup_budget; // each time the threads of all the machine are gone through twice
     struct code_range *tracing; // functions of tracepoints, in order
     size_t tracing_count;
     _Alignas(8) char copy[4096]; // a record without them; the largest has 1,416 bytes
