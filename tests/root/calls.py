@@ -78,6 +78,13 @@ def test_workers_are_ranks(folder):
                  "steps: calls of serve::Server::handle in subject, %d in 2 processes" % (2 * COUNT), ranks=2)
 
 
+def test_more_processes_than_have_room(folder):
+    """They run on. A recording has stopped nobody, and sends nobody SIGCONT."""
+    done, _ = record(folder, "--step", "symbol:serve::Server::handle", "--", os.path.join(folder, "subject"), "many", "2", "1000")
+    assert done.returncode == 0 and "done 2" in done.stdout, "the program was disturbed: " + done.stdout
+    assert "more processes found no room" in done.stdout, done.stdout
+
+
 def test_a_rank(folder):
     """Under `upgate rank`, whose worker becomes the program by itself."""
     shards = os.path.join(folder, "shards")

@@ -178,6 +178,29 @@ static int workers(int count, int us)
     return good == 2;
 }
 
+static volatile sig_atomic_t continued;
+
+static void on_continue(int)
+{
+    continued = 1;
+}
+
+// More than have room for their steps.
+static int many(int count, int us)
+{
+    int n[2] = {count, us}, status, good = 0, started = 0;
+    for (; started < 70; started++)
+        if (fork() == 0) {
+            signal(SIGCONT, on_continue);
+            serving(n);
+            usleep(300000); // by now it has been told whether there is room
+            _exit(continued);
+        }
+    while (wait(&status) > 0)
+        good += status == 0;
+    return good == started;
+}
+
 // One has a share of the work, the other waits for it to end.
 static int uneven(int count, int us)
 {
@@ -253,6 +276,8 @@ int main(int argc, char **argv)
         good = batches(library, count, us);
     else if (!strcmp(how, "workers"))
         good = workers(count, us);
+    else if (!strcmp(how, "many"))
+        good = many(count, us);
     else if (!strcmp(how, "uneven"))
         good = uneven(count, us);
     else if (!strcmp(how, "own"))

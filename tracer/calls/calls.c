@@ -177,7 +177,8 @@ static struct calls_process *calls_process(struct native_calls *calls, const str
     struct error err = {0};
     if (step_writer_claim(calls->opts.steps, process->pid, &process->writer, &err)) {
         process->refused = true;
-        calls_signal(process->pid_fd, SIGCONT);
+        if (calls->opts.holds) // else nobody has stopped it, and its handler of SIGCONT would be called
+            calls_signal(process->pid_fd, SIGCONT);
         if (calls->opts.holds && calls->claimed) // at the first one the pair fails for want of memory
             calls_give_up(calls, xasprintf("'%.*s' is called by more processes than the %u that can be held", CALLS_SHOWN_MAX,
                                            calls->find.name, calls->claimed));
