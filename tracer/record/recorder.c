@@ -32,7 +32,7 @@ enum {
     RECORDER_RESOLVE_NS = 4000000,  // symbols of a round
     RECORDER_SECOND_NS = 1000000000,
     RECORDER_SEARCH_NS = 100000000, // for new interpreters
-    RECORDER_LOOK_MAX_NS = 5000000, // a look at all threads that costs more is not repeated every second
+    RECORDER_LOOK_SHARE = 200,      // a look at all threads takes one part of so many: of very many not every second
     RECORDER_GPU_SENTENCES = 8,
     RECORDER_CHILDREN_SHARE = 100, // looking for children takes one part of so many, and so does telling of ranks
     RECORDER_ALIVE_SHARE = 400, // of thousands of processes of which one ends in every round
@@ -345,7 +345,7 @@ static void recorder_look(struct recorder *recorder)
     if (python)
         python_look_end(recorder->python);
     int64_t cost_ns = clock_monotonic_ns() - begin_ns;
-    recorder->look_next_ns = cost_ns > RECORDER_LOOK_MAX_NS ? INT64_MAX : begin_ns + RECORDER_SECOND_NS;
+    recorder->look_next_ns = begin_ns + (cost_ns * RECORDER_LOOK_SHARE > RECORDER_SECOND_NS ? cost_ns * RECORDER_LOOK_SHARE : RECORDER_SECOND_NS);
 }
 
 static void recorder_check_alive(struct recorder *recorder, int64_t now_ns)
