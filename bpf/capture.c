@@ -20,6 +20,7 @@ enum {
     RING_BYTES = 4 << 20, // 0.1 s of 40,000 gaps/s with stacks, 1 KB each
     RING_BYTES_MIN = 4096,
     ITERATOR_BYTES = 64 << 10, // twice what the kernel hands out in one read
+    CPUS_PERIOD_MS = 1000,
     CGROUP_PERIOD_MS = 1000,
     CGROUP_SHARE_DIVISOR = 100, // of a CPU: of very many threads not every second
     CGROUP_BURST_NS = 5000000,
@@ -137,6 +138,10 @@ int capture_poll(struct capture *capture, int wait_ms)
         capture_want_cgroup(capture, NULL);
         capture_mark(capture);
         budget_end(&capture->cgroup_budget);
+    }
+    if (!capture->detached && now - capture->cpus_read_ns > CPUS_PERIOD_MS * INT64_C(1000000)) {
+        capture->cpus_read_ns = now;
+        capture_watch_cpus(capture, CAPTURE_CPUS);
     }
     capture->poll_count = 0;
     capture->poll_end_ns = now + (wait_ms + POLL_MS) * INT64_C(1000000);
@@ -282,6 +287,7 @@ int capture_detach(struct capture *capture)
     if (capture->detached)
         return 0;
     capture->detached = true;
+    capture_watch_cpus(capture, CAPTURE_CPUS);
     capture_mappings_read(capture, UINT64_MAX);
     status = capture_iterate(capture, ITERATE_UNFINISHED, 0, deliver, capture);
     capture_drop_links(capture);
@@ -297,6 +303,7 @@ void capture_close(struct capture *capture)
     ring_buffer__free(capture->rings);
     capture_forget_missing(capture);
     free(capture->cgroup);
+    free(capture->cpus);
     free(capture->tracing);
     free(capture);
 }

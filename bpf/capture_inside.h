@@ -76,6 +76,9 @@ struct capture {
     size_t link_count;
     struct bpf_link **ticks; // one a CPU and event
     size_t tick_count;
+    char *cpus; // that are online, as the kernel lists them
+    int64_t cpus_read_ns;
+    bool cpus_changed; // that it is in the list
     struct bpf_link *iterator;
     struct mapping_rings *mappings; // NULL: not wanted, or not to be had
     int64_t threshold_ns;
@@ -114,6 +117,9 @@ const char *capture_last_words(void); // the last line of it, for an error
 
 int capture_load(struct capture *capture, struct error *err);
 int capture_attach(struct capture *capture, struct error *err);
+// Says once that CPUs came or went since the first call: who comes later has no ticks and tells of no mappings.
+#define CAPTURE_CPUS "/sys/devices/system/cpu/online"
+void capture_watch_cpus(struct capture *capture, const char *path);
 void capture_unload(struct capture *capture);
 void capture_drop_links(struct capture *capture);
 int capture_map(struct capture *capture, const char *name); // its descriptor

@@ -18,7 +18,7 @@
 #include "bpf/capture.skel.h"
 #include "common/proc.h"
 
-enum { CAP_SYS_ADMIN_BIT = 21, CAP_PERFMON_BIT = 38, CAP_BPF_BIT = 39, LOG_BYTES = 4096 };
+enum { CAP_SYS_ADMIN_BIT = 21, CAP_PERFMON_BIT = 38, CAP_BPF_BIT = 39, LOG_BYTES = 4096, CPUS_BYTES = 4096 };
 
 // The inode of the pid namespace that the kernel starts with is part of its interface:
 // PROC_PID_INIT_INO.
@@ -286,6 +286,22 @@ static void attach_event(struct capture *capture, struct bpf_program *program, u
                          : "");
 }
 
+void capture_watch_cpus(struct capture *capture, const char *path)
+{
+    char *now = string_read_file(path, CPUS_BYTES, NULL);
+
+    if (now && !capture->cpus) {
+        capture->cpus = now;
+        return;
+    }
+    if (now && strcmp(now, capture->cpus) && !capture->cpus_changed) {
+        capture->cpus_changed = true;
+        capture_say(capture, "samples: CPUs of this machine came or went while it recorded; on one that came nothing is sampled, and code that "
+                             "was mapped there may have no name");
+    }
+    free(now);
+}
+
 static bool is_of_event(const struct capture *capture, const struct bpf_program *program)
 {
     return program == capture->skeleton->progs.sample_tick || program == capture->skeleton->progs.fault_tick;
@@ -295,6 +311,7 @@ int capture_attach(struct capture *capture, struct error *err)
 {
     struct bpf_program *program;
 
+    capture_watch_cpus(capture, CAPTURE_CPUS);
     capture_mappings_open(capture); // before the first stack
     bpf_object__for_each_program(program, capture->skeleton->obj)
     {

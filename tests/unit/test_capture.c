@@ -116,6 +116,38 @@ TEST(a_series_that_goes_on_is_not_cut_by_another)
     free(tallies);
 }
 
+static void put_cpus(const char *path, const char *list)
+{
+    FILE *file = fopen(path, "w");
+
+    CHECK(file && fputs(list, file) >= 0 && fclose(file) == 0);
+}
+
+TEST(cpus_that_come_later_are_told)
+{
+    static char dir[] = "/tmp/upgate-capture-XXXXXX";
+    char path[64];
+    size_t count;
+
+    CHECK(runner_directory(dir) != NULL);
+    snprintf(path, sizeof(path), "%s/online", dir);
+    capture_watch_cpus(&capture, path); // a system without
+    put_cpus(path, "0-3\n");
+    capture_watch_cpus(&capture, path);
+    capture_watch_cpus(&capture, path);
+    capture_missing(&capture, &count);
+    CHECK_INT(count, 0);
+    put_cpus(path, "0-4\n");
+    capture_watch_cpus(&capture, path);
+    put_cpus(path, "0-3\n");
+    capture_watch_cpus(&capture, path);
+    CHECK_CONTAINS(capture_missing(&capture, &count)[0], "CPUs of this machine came or went");
+    CHECK_INT(count, 1); // once
+    capture_forget_missing(&capture);
+    free(capture.cpus);
+    capture.cpus = NULL;
+}
+
 TEST(nothing_to_take_off)
 {
     struct {
