@@ -63,14 +63,19 @@ static bool process_listed(const pid_t *pids, int count, pid_t pid)
     return false;
 }
 
-static pid_t process_parent(pid_t pid)
+// Of the mark of a launch (its file of steps), since when who has it may have been started: when upgate was. 0: of another mark.
+static uint64_t process_mark_ticks(const char *mark)
 {
-    struct proc_stat stat;
-    return proc_stat_of(pid, &stat) ? -1 : stat.parent;
+    int pid;
+    long long ticks;
+    return sscanf(mark, "/dev/shm/upgate-%d-%lld-", &pid, &ticks) == 2 && ticks > 0 ? (uint64_t)ticks : 0;
 }
 
 int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, int max)
 {
+    // To read an environment waits for the mmap_lock of its process, which one that hangs (on a file system that does not answer) may not
+    // give back: who was there before upgate is not asked.
+    const uint64_t since = process_mark_ticks(mark);
     int count = 0;
     if (process_start_ticks(root) >= 0)
         pids[count++] = root;
@@ -80,13 +85,13 @@ int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, i
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
         pid_t pid = (pid_t)atoi(entry->d_name);
-        if (pid == getpid() || process_listed(pids, count, pid))
+        struct proc_stat stat;
+        if (pid == getpid() || process_listed(pids, count, pid) || proc_stat_of(pid, &stat))
             continue;
         // A parent has a lower pid than its child except after the numbers wrap around; the mark
         // catches that case.
-        pid_t parent = count || keeper > 0 ? process_parent(pid) : -1;
-        if ((keeper > 0 && parent == keeper) || (count && process_listed(pids, count, parent)) ||
-            process_has_mark(pid, mark))
+        if ((keeper > 0 && stat.parent == keeper) || (count && process_listed(pids, count, stat.parent)) ||
+            (stat.start_ticks >= since && process_has_mark(pid, mark)))
             pids[count++] = pid;
     }
     if (proc)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "harness/contain/guardian.h"
 #include "harness/contain/keeper.h"
@@ -200,6 +201,39 @@ static pid_t test_fork_as(pid_t number)
 {
     const uint64_t args[] = {[4] = SIGCHLD, [8] = (uint64_t)(uintptr_t)&number, [9] = 1}; // struct clone_args: exit_signal, set_tid, set_tid_size
     return (pid_t)syscall(SYS_clone3, args, sizeof args);
+}
+
+// How many have the mark of a launch of an upgate that was started at `ticks`, where one has it.
+static int test_count_marked(int64_t ticks)
+{
+    char *mark = xasprintf("/dev/shm/upgate-%d-%lld-launch-0", getpid(), (long long)ticks);
+    char dir[32], *has = NULL;
+    pid_t pids[4], pid = fork();
+    if (pid == 0) {
+        setenv("UPGATE_STEPS", mark, 1);
+        execl("/bin/sleep", "sleep", "60", NULL);
+        _exit(1);
+    }
+    int64_t deadline = clock_monotonic_ns() + 10000000000;
+    snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    while (!(has = proc_variable(dir, "UPGATE_STEPS")) && clock_monotonic_ns() < deadline)
+        clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
+    CHECK_STR(has ? has : "", mark);
+    free(has);
+    int count = process_find_tree(-1, 0, mark, pids, 4);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    free(mark);
+    return count;
+}
+
+// Its environment would be waited for where it hangs.
+TEST(who_was_there_before_upgate_has_no_mark_of_it)
+{
+    int64_t own = process_start_ticks(getpid());
+    CHECK_INT(test_count_marked(own), 1);
+    CHECK_INT(test_count_marked(own + 1000000), 0);
+    CHECK_INT(test_count_marked(-1), 1); // not known: all are asked
 }
 
 TEST(the_number_of_a_root_that_ended_is_anothers)
