@@ -274,15 +274,18 @@ static int shard_kernels(struct shard_map *map, struct error *err)
 
 // --- who is known already -------------------------------------------------------------------------
 
-// A process by its pid and its start, of which /proc knows 10 ms; the idle task has neither.
+// A process by its pid and its start, of which /proc knows 10 ms; the idle task has neither. Who had ended before a recorder asked /proc has
+// no start there: it is the only one with that pid that anybody knows on the node.
 static int shard_processes(struct shard_map *map, struct error *err)
 {
+    const long long first = map->place.process_first, recording = map->place.recording_id;
     char *sql = xasprintf(
         "SELECT s.id, coalesce((SELECT r.id FROM run.process r WHERE %lld > 0 AND r.recording_id = %lld AND r.tgid = s.tgid AND r.id >= %lld "
-        "AND (s.start_ns > 0 OR s.tgid = 0) AND r.start_ns BETWEEN s.start_ns - 20000000 AND s.start_ns + 20000000 LIMIT 1), s.id + %lld) "
-        "FROM main.process s",
-        (long long)map->place.process_first, (long long)map->place.recording_id, (long long)map->place.process_first,
-        (long long)map->offsets[shard_table_idx("process")]);
+        "AND (s.start_ns > 0 OR s.tgid = 0) AND r.start_ns BETWEEN s.start_ns - 20000000 AND s.start_ns + 20000000 LIMIT 1), "
+        "(SELECT CASE WHEN count(*) = 1 AND (s.start_ns = 0 OR max(r.start_ns) = 0) AND (SELECT count(*) FROM main.process o WHERE o.tgid = s.tgid) "
+        "= 1 THEN max(r.id) END FROM run.process r WHERE %lld > 0 AND r.recording_id = %lld AND r.tgid = s.tgid AND r.id >= %lld AND s.tgid > 0), "
+        "s.id + %lld) FROM main.process s",
+        first, recording, first, first, recording, first, (long long)map->offsets[shard_table_idx("process")]);
     int rc = shard_read_ids(map, SHARD_PROCESS, sql, err);
     free(sql);
     if (rc)
@@ -295,16 +298,23 @@ static int shard_processes(struct shard_map *map, struct error *err)
     return rc;
 }
 
-// Who was a stranger to one recorder is known better to the one whose target it was.
-static int shard_know_targets(struct shard_map *map, struct error *err)
+// Who was a stranger to one recorder is known better to the one whose target it was, and its start to who saw it alive.
+static int shard_know_better(struct shard_map *map, struct error *err)
 {
-    char *sql = xasprintf(
+    const long long last = map->offsets[shard_table_idx("process")];
+    char *targets = xasprintf(
         "UPDATE run.process SET kind = 'target', (ppid, comm, cmdline, started_ns, ended_ns, exit_code) = (SELECT s.ppid, s.comm, s.cmdline, "
         "shard_ns(s.started_ns, %lld), shard_ns(s.ended_ns, %lld), s.exit_code FROM main.process s WHERE s.kind = 'target' AND shard_process(s.id) = "
         "run.process.id) WHERE id IN (SELECT shard_process(s.id) FROM main.process s WHERE s.kind = 'target') AND id <= %lld",
-        (long long)map->place.shift_ns, (long long)map->place.shift_ns, (long long)map->offsets[shard_table_idx("process")]);
-    int rc = shard_exec(map, sql, err);
-    free(sql);
+        (long long)map->place.shift_ns, (long long)map->place.shift_ns, last);
+    char *starts = xasprintf("UPDATE run.process SET start_ns = (SELECT s.start_ns FROM main.process s WHERE shard_process(s.id) = run.process.id) "
+                             "WHERE start_ns = 0 AND id IN (SELECT shard_process(s.id) FROM main.process s WHERE s.start_ns > 0) AND id <= %lld",
+                             last);
+    int rc = shard_exec(map, targets, err);
+    if (rc == 0)
+        rc = shard_exec(map, starts, err);
+    free(targets);
+    free(starts);
     return rc;
 }
 
@@ -488,7 +498,7 @@ int shard_take(struct store *store, struct store *shard, const struct shard_plac
     if (rc == 0 && place->recording_id)
         rc = shard_processes(&map, err);
     if (rc == 0 && place->recording_id)
-        rc = shard_know_targets(&map, err);
+        rc = shard_know_better(&map, err);
     for (int table = 0; table < SHARD_TABLE_COUNT && rc == 0; table++)
         rc = shard_copy(&map, table, err);
     if (rc == 0)

@@ -234,7 +234,8 @@ static struct store *test_rank(int rank)
     return shard;
 }
 
-static struct store *test_merged(char *dir, const struct shard_place *places, int count)
+// change: SQL that each shard goes through first.
+static struct store *test_merged_of(char *dir, const struct shard_place *places, int count, const char *change)
 {
     struct store *store = test_store(dir);
     struct error err = {0};
@@ -242,12 +243,18 @@ static struct store *test_merged(char *dir, const struct shard_place *places, in
                                             "(4, 1, 1000000, 199, 0, '{}', '[]')", NULL, NULL, NULL), SQLITE_OK);
     for (int rank = 0; rank < count; rank++) {
         struct store *shard = test_rank(rank);
+        CHECK_INT(sqlite3_exec(store_db(shard), change, NULL, NULL, NULL), SQLITE_OK);
         CHECK_INT(shard_take(store, shard, &places[rank], &err), 0);
         store_close(shard);
     }
     CHECK_INT(test_int(store, "SELECT count(*) FROM recording"), 1);
     CHECK_INT(test_int(store, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
     return store;
+}
+
+static struct store *test_merged(char *dir, const struct shard_place *places, int count)
+{
+    return test_merged_of(dir, places, count, "");
 }
 
 static void test_told(struct store *store, const char *sql, const char *expected)
@@ -272,6 +279,25 @@ TEST(two_ranks_of_a_node_become_one_recording)
     CHECK_INT(test_int(store, "SELECT count(*) FROM thread"), 3);
     CHECK_INT(test_int(store, "SELECT count(*) FROM thread_total"), 2);
     test_remove(store, dir);
+}
+
+// Under load a recorder asks /proc only after the other rank has ended: it knows its pid alone.
+TEST(a_rank_of_which_one_recorder_has_no_start_is_one)
+{
+    static const struct shard_place places[] = {{.recording_id = 4, .process_first = 1, .rank = 0, .machine = true},
+                                                {.recording_id = 4, .process_first = 1, .rank = 1}};
+    static const char told[] = "SELECT group_concat(tgid || ' ' || kind || ' ' || start_ns, ', ') FROM process WHERE tgid > 0";
+    char dir[] = "/tmp/upgate-shard-XXXXXX", twice[] = "/tmp/upgate-shard-XXXXXX";
+    struct store *store = test_merged_of(dir, places, 2, "UPDATE process SET start_ns = 0 WHERE kind = 'other'");
+    test_told(store, told, "100 target 50000000000, 101 target 50000000000");
+    CHECK_INT(test_int(store, "SELECT count(*) FROM thread"), 3);
+    test_remove(store, dir);
+
+    // Where a pid was given out again, nobody knows which of the two it is.
+    store = test_merged_of(twice, places, 2, "UPDATE process SET start_ns = 0 WHERE kind = 'other'; INSERT INTO process (id, recording_id, tgid, "
+                                             "start_ns, comm, kind) SELECT 4, 1, tgid, 60000000000, 'again', 'other' FROM process WHERE id = 3");
+    test_told(store, told, "100 target 50000000000, 101 other 0, 101 other 60000000000, 101 target 50000000000, 100 other 0, 100 other 60000000000");
+    test_remove(store, twice);
 }
 
 TEST(ranks_of_two_nodes_keep_apart)
