@@ -168,7 +168,7 @@ int capture_add_target(struct capture *capture, pid_t tgid, struct error *err)
                                    strerror(-status));
 }
 
-int capture_iterate(struct capture *capture, uint32_t mode, size_t fixed,
+int capture_iterate(struct capture *capture, uint32_t mode,
                     void (*each)(void *context, const void *record), void *context)
 {
     char *buffer;
@@ -190,8 +190,8 @@ int capture_iterate(struct capture *capture, uint32_t mode, size_t fixed,
         if (got <= 0)
             break;
         used += (size_t)got;
-        while (used - at >= (fixed ? fixed : sizeof(struct ug_head))) {
-            size_t size = fixed ? fixed : ((const struct ug_head *)(buffer + at))->size;
+        while (used - at >= sizeof(struct ug_head)) {
+            size_t size = ((const struct ug_head *)(buffer + at))->size;
 
             if (used - at < size)
                 break;
@@ -217,37 +217,17 @@ static void deliver(void *context, const void *record)
 
 int capture_look(struct capture *capture)
 {
-    return capture_iterate(capture, ITERATE_LOOK, 0, deliver, capture);
+    return capture_iterate(capture, ITERATE_LOOK, deliver, capture);
 }
 
 int capture_waiting(struct capture *capture)
 {
-    return capture_iterate(capture, ITERATE_WAITING, 0, deliver, capture);
+    return capture_iterate(capture, ITERATE_WAITING, deliver, capture);
 }
 
-struct total_reader {
-    void (*each)(void *context, const struct capture_total *total);
-    void *context;
-};
-
-static void on_total(void *context, const void *record)
+int capture_totals(struct capture *capture)
 {
-    struct total_reader *reader = context;
-
-    reader->each(reader->context, record);
-}
-
-// Written by the kernel side as struct total_record of state.bpf.h.
-_Static_assert(sizeof(struct capture_total) == 40,
-               "struct capture_total as the iterator writes it");
-
-int capture_totals(struct capture *capture,
-                   void (*each)(void *context, const struct capture_total *total), void *context)
-{
-    struct total_reader reader = {each, context};
-
-    return capture_iterate(capture, ITERATE_TOTALS, sizeof(struct capture_total), on_total,
-                           &reader);
+    return capture_iterate(capture, ITERATE_TOTALS, deliver, capture);
 }
 
 bool capture_samples_faults(const struct capture *capture)
@@ -289,7 +269,7 @@ int capture_detach(struct capture *capture)
     capture->detached = true;
     capture_watch_cpus(capture, CAPTURE_CPUS);
     capture_mappings_read(capture, UINT64_MAX);
-    status = capture_iterate(capture, ITERATE_UNFINISHED, 0, deliver, capture);
+    status = capture_iterate(capture, ITERATE_UNFINISHED, deliver, capture);
     capture_drop_links(capture);
     return status < 0 ? status : 0;
 }

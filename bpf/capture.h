@@ -59,14 +59,9 @@ int capture_add_target(struct capture *capture, pid_t tgid, struct error *err);
 int capture_look(struct capture *capture);
 // Ask for the gaps that go on, as they are now (UG_GAP_UNFINISHED). The whole gap comes later all the same.
 int capture_waiting(struct capture *capture);
-// Thread totals: switches, short gaps below the threshold and their time, run time. Calls back for
-// each living target thread.
-struct capture_total {
-    uint32_t tid, tgid;
-    uint64_t switches, short_gaps, short_gap_ns, run_ns;
-};
-int capture_totals(struct capture *capture,
-                   void (*each)(void *context, const struct capture_total *total), void *context);
+// Thread totals: switches, short gaps below the threshold and their time, run time (UG_EVENT_TOTAL records). Of each living target thread;
+// of those that ended they came before.
+int capture_totals(struct capture *capture);
 // User stacks: tables for the programs, as bpf/unwind.h describes them. False: this machine walks them by frame pointers, and
 // Python's not at all.
 bool capture_unwinds(const struct capture *capture);

@@ -160,9 +160,8 @@ enum {
     ITERATE_UNFINISHED,
     ITERATE_TOTALS
 }; // enum iterator_mode of common.bpf.h
-// Each record of the iterator's file to `each`; its size is `fixed`, or else in its head. Count or
-// -errno.
-int capture_iterate(struct capture *capture, uint32_t mode, size_t fixed,
+// Each record of the iterator's file to `each`. Count or -errno.
+int capture_iterate(struct capture *capture, uint32_t mode,
                     void (*each)(void *context, const void *record), void *context);
 
 #endif

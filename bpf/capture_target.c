@@ -195,9 +195,9 @@ void capture_unwant(struct capture *capture)
 // What was wanted is forgotten then: an id may come again for another process.
 int capture_mark(struct capture *capture)
 {
-    int count = capture_iterate(capture, ITERATE_MARK, 0, deliver, capture);
+    int count = capture_iterate(capture, ITERATE_MARK, deliver, capture);
 
-    if (count >= 0 && capture_iterate(capture, ITERATE_MARK_AGAIN, 0, deliver, capture) < 0 && !capture->births_missed) {
+    if (count >= 0 && capture_iterate(capture, ITERATE_MARK_AGAIN, deliver, capture) < 0 && !capture->births_missed) {
         capture->births_missed = true;
         capture_say(capture, "threads: those that were born just as their process became a target may not be recorded");
     }

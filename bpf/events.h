@@ -32,6 +32,7 @@ enum ug_event_kind {
     UG_EVENT_FACT = 5,   /* the kernel did something to a target, or a target asked it to: an interval or an instant */
     UG_EVENT_STATE = 6,  /* iterator: what a thread of the target is doing now (attach in the middle of a stall) */
     UG_EVENT_FAULT = 7,  /* a target touched a page that it had not, or no longer had */
+    UG_EVENT_TOTAL = 8,  /* what a thread of the target did in all; it is ending */
 };
 
 /* Every record begins with this. */
@@ -220,6 +221,14 @@ struct ug_task_event {
     };
 };
 
+/* Since it is a target, or called exec as another thread than the main one. Of a thread that ends it comes before its UG_TASK_EXIT, and only where
+ * it ran, or waited in gaps below the threshold, for that long: thousands may come and go in a second. Counted as UG_COUNTER_TASK. */
+struct ug_total {
+    struct ug_head head;
+    __u32 tid, tgid;
+    __u64 switches, short_gaps, short_gap_ns, run_ns;
+};
+
 /* Instants have begin_ns == end_ns. Every source is optional: the ledger names those that are missing. */
 enum ug_fact_what {
     UG_FACT_SIGNAL = 1,        /* value[0] signal; actor sent it to task */
@@ -299,6 +308,7 @@ UG_ASSERT(sizeof(struct ug_sample) == 64);
 UG_ASSERT(sizeof(struct ug_fault) == 64);
 UG_ASSERT(sizeof(struct ug_lock) == 96);
 UG_ASSERT(sizeof(struct ug_task_event) == 64);
+UG_ASSERT(sizeof(struct ug_total) == 48);
 UG_ASSERT(sizeof(struct ug_fact) == 120);
 UG_ASSERT(sizeof(struct ug_state) == 160);
 

@@ -201,20 +201,12 @@ static __always_inline void send_unfinished(struct seq_file *seq, struct task_st
         count_lost(UG_COUNTER_GAP);
 }
 
-struct total_record {
-    __u32 tid, tgid;
-    __u64 switches, short_gaps, short_gap_ns, run_ns;
-};
-
 static __always_inline void write_total(struct seq_file *seq, struct task_struct *task,
                                         struct thread *thread)
 {
-    struct total_record total = {.tid = task->pid, .tgid = task->tgid};
+    struct ug_total total;
 
-    total.switches = task->nvcsw + task->nivcsw - thread->base_switches;
-    total.short_gaps = thread->short_gaps;
-    total.short_gap_ns = thread->short_gap_ns;
-    total.run_ns = task->se.sum_exec_runtime - thread->base_run_ns;
+    fill_total(&total, task, thread);
     bpf_seq_write(seq, &total, sizeof(total));
 }
 

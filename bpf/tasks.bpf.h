@@ -51,6 +51,28 @@ static __always_inline void begin_totals(struct thread *thread, struct task_stru
     thread->short_gap_ns = 0;
 }
 
+static __always_inline void fill_total(struct ug_total *total, struct task_struct *task, struct thread *thread)
+{
+    total->head.kind = UG_EVENT_TOTAL;
+    total->head.size = sizeof(*total);
+    total->tid = task->pid;
+    total->tgid = task->tgid;
+    total->switches = task->nvcsw + task->nivcsw - thread->base_switches;
+    total->short_gaps = thread->short_gaps;
+    total->short_gap_ns = thread->short_gap_ns;
+    total->run_ns = task->se.sum_exec_runtime - thread->base_run_ns;
+}
+
+/* At the end of the recording it cannot be asked any more. */
+static __always_inline void emit_total(struct task_struct *task, struct thread *thread)
+{
+    struct ug_total total;
+
+    fill_total(&total, task, thread);
+    if (total.run_ns >= threshold_ns || total.short_gap_ns >= threshold_ns)
+        emit_rare(UG_COUNTER_TASK, &total, sizeof(total), false);
+}
+
 /* Storage first, then the bit: who sees the bit finds the storage. */
 static __always_inline struct thread *mark(struct task_struct *task)
 {
@@ -139,6 +161,8 @@ int BPF_PROG(task_exit, struct task_struct *task)
     if (thread && thread->out_ns)
         end_untold(thread, task, bpf_ktime_get_ns(), true);
     clear_target(task->pid);
+    if (thread)
+        emit_total(task, thread);
     forget_thread(task->pid);
     emit_task(task, UG_TASK_EXIT, true);
     return 0;

@@ -211,6 +211,20 @@ static void print_state(const struct ug_state *state)
     printf("}\n");
 }
 
+static bool at_end; // totals are of those that live
+
+static void print_total(const struct ug_total *total)
+{
+    printf("{\"kind\":\"%s\"", at_end ? "total" : "last_total");
+    U(total, tid);
+    U(total, tgid);
+    U(total, switches);
+    U(total, short_gaps);
+    U(total, short_gap_ns);
+    U(total, run_ns);
+    printf("}\n");
+}
+
 static void on_event(void *context, const struct ug_head *event)
 {
     const void *record = event;
@@ -238,23 +252,13 @@ static void on_event(void *context, const struct ug_head *event)
     case UG_EVENT_STATE:
         print_state(record);
         break;
+    case UG_EVENT_TOTAL:
+        print_total(record);
+        break;
     default:
         printf("{\"kind\":\"unknown\"}\n");
         break;
     }
-}
-
-static void on_total(void *context, const struct capture_total *total)
-{
-    (void)context;
-    printf("{\"kind\":\"total\"");
-    U(total, tid);
-    U(total, tgid);
-    U(total, switches);
-    U(total, short_gaps);
-    U(total, short_gap_ns);
-    U(total, run_ns);
-    printf("}\n");
 }
 
 static void print_end(struct capture *capture)
@@ -374,7 +378,9 @@ int main(int argc, char **argv)
         }
         fflush(stdout);
     }
-    capture_totals(capture, on_total, NULL);
+    at_end = true;
+    capture_totals(capture);
+    at_end = false;
     if (capture_detach(capture))
         fprintf(stderr, "the waits that go on could not be read\n");
     capture_poll(capture, 0);

@@ -285,6 +285,23 @@ static void event_state(struct recorder *recorder, const struct ug_state *state)
         python_state(recorder->python, thread, state);
 }
 
+static void event_total(struct recorder *recorder, const struct ug_total *total)
+{
+    const struct task_thread *known = tasks_thread_by_tid(recorder->tasks, total->tid);
+    if (!known || known->process->tgid != total->tgid || known->process->left)
+        return;
+    struct ug_task task = {.tid = total->tid, .tgid = total->tgid};
+    memcpy(task.comm, known->comm, sizeof task.comm);
+    uint32_t thread = tasks_thread_id(recorder->tasks, &task, clock_monotonic_ns(), false);
+    struct row row = writer_row(recorder->writer, WRITER_TOTAL);
+    row_int(&row, thread);
+    row_int(&row, (int64_t)total->switches);
+    row_int(&row, (int64_t)total->short_gaps);
+    row_int(&row, (int64_t)total->short_gap_ns);
+    row_int(&row, (int64_t)total->run_ns);
+    writer_put(recorder->writer, &row);
+}
+
 void recorder_on_mapping(void *context, const struct mapping_event *event)
 {
     struct recorder *recorder = context;
@@ -317,6 +334,9 @@ void recorder_on_event(void *context, const struct ug_head *event)
         break;
     case UG_EVENT_STATE:
         event_state(recorder, (const struct ug_state *)event);
+        break;
+    case UG_EVENT_TOTAL:
+        event_total(recorder, (const struct ug_total *)event);
         break;
     default: // of a newer kernel side: never, they are built together
         break;

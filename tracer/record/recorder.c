@@ -578,24 +578,6 @@ int recorder_poll(struct recorder *recorder, int wait_ms, bool *ret_alive, struc
 
 // --- end ------------------------------------------------------------------------------------------
 
-static void recorder_on_total(void *context, const struct capture_total *total)
-{
-    struct recorder *recorder = context;
-    const struct task_thread *known = tasks_thread_by_tid(recorder->tasks, total->tid);
-    if (!known || known->process->tgid != total->tgid || known->process->left)
-        return;
-    struct ug_task task = {.tid = total->tid, .tgid = total->tgid};
-    memcpy(task.comm, known->comm, sizeof task.comm);
-    uint32_t thread = tasks_thread_id(recorder->tasks, &task, clock_monotonic_ns(), false);
-    struct row row = writer_row(recorder->writer, WRITER_TOTAL);
-    row_int(&row, thread);
-    row_int(&row, (int64_t)total->switches);
-    row_int(&row, (int64_t)total->short_gaps);
-    row_int(&row, (int64_t)total->short_gap_ns);
-    row_int(&row, (int64_t)total->run_ns);
-    writer_put(recorder->writer, &row);
-}
-
 static int recorder_write_end(struct recorder *recorder, struct error *err)
 {
     char *missing = recorder_missing_json(recorder);
@@ -627,7 +609,7 @@ static void recorder_detach(struct recorder *recorder)
     recorder_put_waiting(recorder, true);
     int looked = capture_look(recorder->capture); // who holds what those wait for that never came back
     recorder->look_rc = looked < 0 ? looked : 0;
-    int told = capture_totals(recorder->capture, recorder_on_total, recorder);
+    int told = capture_totals(recorder->capture);
     recorder->totals_rc = told < 0 ? told : 0;
     recorder->end_ns = clock_monotonic_ns();
     recorder->waits_rc = capture_detach(recorder->capture);

@@ -171,6 +171,7 @@ struct trace {
     int64_t threshold_ns, tick_ns;   // tick 0: no samples
     int64_t short_ns;                // 0: no shorts
     int64_t from_ns;                 // what ended before was not loaded; INT64_MIN: all was
+    bool is_whole;                   // it begins where the recording does
     struct stalls_cache *cache;        // rows of the look before; NULL: each row is read
     int64_t counters_before;         // rows of table counter up to this one are too old
     enum marks_machine machine;      // that was recorded

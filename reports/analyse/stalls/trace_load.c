@@ -140,9 +140,9 @@ static int trace_load_threads(struct trace *trace, struct store *store,
     sqlite3_stmt *stmt = store_query(
         store, err,
         "SELECT t.id, t.process_id, t.tid, t.comm, coalesce(n.run_ns, -1) AS run_ns FROM thread t "
-        "JOIN process p ON p.id = t.process_id LEFT JOIN thread_total n ON n.thread_id = t.id "
-        "WHERE p.recording_id = ? ORDER BY t.id",
-        "i", trace->recording_id);
+        "JOIN process p ON p.id = t.process_id LEFT JOIN thread_total n ON n.thread_id = t.id AND (t.ended_ns IS NULL OR ?2) "
+        "WHERE p.recording_id = ?1 ORDER BY t.id",
+        "ii", trace->recording_id, (int64_t)trace->is_whole); // of a part of it those that ended may have done nothing
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         uint32_t process = trace_ids_find(processes, sqlite3_column_int64(stmt, 1));
@@ -436,7 +436,9 @@ int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, 
         ;
     trace->machine = trace_machine(store);
     struct trace_ids processes = {0}, threads = {0};
+    const int64_t recorded = begin;
     rc = trace_find_from(trace, store, last_ns, &begin, end, err);
+    trace->is_whole = begin == recorded;
     if (!rc)
         rc = trace_load_rows(trace, store, &processes, &threads, err);
     if (!rc)
