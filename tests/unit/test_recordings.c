@@ -174,6 +174,32 @@ TEST(equal_recordings)
     CHECK(told <= 3);
 }
 
+TEST(rows_are_text_and_none_is_left_out_in_silence)
+{
+    enum { ROWS = 20 };
+    struct recordings_row rows[ROWS];
+    for (int i = 0; i < ROWS; i++)
+        rows[i] = (struct recordings_row){.kind = RECORDINGS_CPU, .name = "f\x1b[2J\xc3\xa9|<b>", .a_ns = 5e3, .b_ns = 5e3, .delta_ns = -0.2,
+                                          .lo_ns = -0.3, .hi_ns = 1500, .told = true};
+    const struct recordings_diff diff = {.unit = "second", .window_ns = {8000000000, 8000000000}, .rows = rows, .row_count = ROWS};
+    char *markdown = recordings_view_markdown(&diff, "### x"), *table = NULL;
+    size_t len = 0, shown = 0;
+    FILE *stream = open_memstream(&table, &len);
+    CHECK(stream != NULL);
+    recordings_view_table(&diff, false, stream);
+    fclose(stream);
+    CHECK(strchr(table, 27) == NULL);
+    CHECK_CONTAINS(table, "\nfunction        f?|<b> ");
+    CHECK_CONTAINS(table, "        5 us        5 us           0  0 to +1.5 us\n");
+    for (const char *at = markdown; (at = strstr(at, "\n| function | ")); at++)
+        shown++;
+    CHECK_INT(shown, 15);
+    CHECK_CONTAINS(markdown, "\n5 more: `upgate diff` of both recordings has all.\n");
+    CHECK(strstr(markdown, "<b>") == NULL);
+    free(markdown);
+    free(table);
+}
+
 // Steps of a rank, one each 100 ms: so many us, and up to a ms more as comes.
 static void world_steps(struct world *world, int side, int rank, int count, int64_t us)
 {

@@ -26,7 +26,10 @@ const char *recordings_view_kind(enum recordings_kind kind)
 static char *view_signed(double ns, char *buf)
 {
     char size[VIEW_SIZE];
-    snprintf(buf, VIEW_SIZE, "%s%s", ns < 0 ? "-" : "+", unit_format_ns(size, sizeof size, fabs(ns)));
+    if (fabs(ns) < 0.5) // no "-0 ns"
+        snprintf(buf, VIEW_SIZE, "0");
+    else
+        snprintf(buf, VIEW_SIZE, "%s%s", isnan(ns) ? "" : ns < 0 ? "-" : "+", unit_format_ns(size, sizeof size, fabs(ns)));
     return buf;
 }
 
@@ -154,7 +157,7 @@ void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *s
     strbuf_add(&out, "%s\n\n", answer);
     for (size_t i = 0; i < diff->row_count; i++) {
         const struct recordings_row *row = &diff->rows[i];
-        char interval[3 * VIEW_SIZE], *name = screen_fit(row->name, VIEW_NAME, false);
+        char interval[3 * VIEW_SIZE], *clean = screen_clean(row->name, false), *name = screen_fit(clean, VIEW_NAME, false);
         if (view_shown(row, all) && shown++ == 0)
             strbuf_add(&out, "%-15s %-*s %11s %11s %11s  99 %% interval, a %s\n", "kind", VIEW_NAME, "name", "baseline", "candidate", "change", diff->unit);
         if (view_shown(row, all))
@@ -162,6 +165,7 @@ void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *s
                        numbers_ns(row->a_ns, NUMBERS_BUFFER), numbers_ns(row->b_ns, NUMBERS_BUFFER), view_signed(row->delta_ns, NUMBERS_BUFFER),
                        view_interval(row, interval));
         free(name);
+        free(clean);
     }
     if (shown == 0)
         strbuf_add(&out, "Nothing stands out of the noise of these windows.\n");
@@ -185,12 +189,12 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
     size_t shown = 0;
     strbuf_add(&out, "%s\n\n%s Recorded: %.0f s of the baseline, %.0f s of the candidate.\n\n", heading, answer, (double)diff->window_ns[0] / 1e9,
                (double)diff->window_ns[1] / 1e9);
-    for (size_t i = 0; i < diff->row_count && shown < VIEW_ROWS; i++) {
+    for (size_t i = 0; i < diff->row_count; i++) {
         const struct recordings_row *row = &diff->rows[i];
         char interval[3 * VIEW_SIZE];
-        if (!view_shown(row, false))
+        if (!view_shown(row, false) || shown++ >= VIEW_ROWS)
             continue;
-        if (shown++ == 0)
+        if (shown == 1)
             strbuf_add(&out, "| kind | name | where | baseline | candidate | change a %s | 99 %% interval |\n|---|---|---|--:|--:|--:|:-:|\n", diff->unit);
         strbuf_add(&out, "| %s | ", recordings_view_kind(row->kind));
         markdown_name(&out, row->name);
@@ -198,6 +202,8 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
         strbuf_add(&out, " | %s | %s | %s | %s |\n", numbers_ns(row->a_ns, NUMBERS_BUFFER), numbers_ns(row->b_ns, NUMBERS_BUFFER),
                    view_signed(row->delta_ns, NUMBERS_BUFFER), view_interval(row, interval));
     }
+    if (shown > VIEW_ROWS)
+        strbuf_add(&out, "\n%zu more: `upgate diff` of both recordings has all.\n", shown - VIEW_ROWS);
     if (shown == 0)
         strbuf_add(&out, "Nothing stands out of the noise of these windows.\n");
     char *ranks[VIEW_RANKS];
