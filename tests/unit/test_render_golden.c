@@ -189,6 +189,23 @@ static void golden_sql(struct store *store, const char *sql)
     CHECK_INT(sqlite3_exec(store_db(store), sql, NULL, NULL, NULL), SQLITE_OK);
 }
 
+// 1e300 ns are no integer of JSON, and infinity is no number of it.
+TEST(numbers_that_json_cannot_hold_are_null)
+{
+    const char *scripts[] = {"base", "calibrated", "fail", NULL};
+    struct store *store = golden_store(scripts);
+    struct error err = {0};
+    golden_sql(store, "UPDATE cell SET median_a = 1e300, median_b = 9e999, ratio = -9e999 WHERE id = 1");
+    json_t *document = render_verdict_json(store, &err);
+    json_t *cells = json_object_get(document, "cells"), *cell = NULL;
+    for (size_t i = 0; i < json_array_size(cells) && !cell; i++)
+        if (json_is_null(json_object_get(json_array_get(cells, i), "ratio")))
+            cell = json_array_get(cells, i);
+    CHECK(cell && json_is_null(json_object_get(cell, "median_a")) && json_is_null(json_object_get(cell, "median_b")));
+    json_decref(document);
+    golden_remove(store);
+}
+
 // The interval may be beyond the margin on the good side where the mean, a floor or launches without the metric keep it from passing.
 TEST(a_cell_that_does_not_pass_is_not_called_improved)
 {

@@ -13,7 +13,7 @@
 static json_t *verdict_median(const struct report_cell *cell, double value)
 {
     bool whole = strcmp(cell->unit, "ns") == 0 || strcmp(cell->unit, "bytes") == 0;
-    return whole && isfinite(value) ? json_integer(llround(value)) : render_json_real(value);
+    return whole ? render_json_whole(value) : render_json_real(value);
 }
 
 static json_t *verdict_cells(const struct report *report)
