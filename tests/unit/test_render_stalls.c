@@ -273,6 +273,11 @@ TEST(two_sides_with_drops_and_threads_that_waited_together)
     golden_table(&view, &(struct render_opts){.width = 60}, "stalls_sides_60.txt");
     golden_json(&(struct stalls_view){.shown = &shown[1], .count = 1, .recordings = &recordings},
                 "stalls_sides.json");
+    for (int i = 0; i < 2; i++) { // Markdown says as well as the table what nobody looked at
+        char *markdown = stalls_view_markdown(&(struct stalls_view){.shown = &shown[i], .count = 1, .rows_max = 2, .details_max = 1});
+        CHECK((strstr(markdown, "\n* **not seen**: Python stacks: they were not walked\n") != NULL) == (i == 1));
+        free(markdown);
+    }
 }
 
 // What three ranks of two nodes cost in six parts of 4 s.

@@ -122,6 +122,8 @@ static void markdown_stalls_trust(struct strbuf *out, const struct stalls_shown 
         strbuf_add(out, "* **trust**: ok, no event was dropped\n");
     for (size_t i = 0; i < stalls->breach_count; i++)
         markdown_stalls_item(out, "breach", stalls_text_breach(&stalls->breaches[i]));
+    const char *blind = stalls_text_blind(shown->recording);
+    markdown_stalls_item(out, "not seen", blind ? xstrdup(blind) : NULL);
     for (size_t i = 0; i < stalls->missing_count; i++)
         markdown_stalls_item(out, "not seen", xstrdup(stalls->missing[i]));
 }

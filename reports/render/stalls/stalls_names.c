@@ -99,6 +99,11 @@ static bool names_is(const struct stall_task *task, const char *kind)
     return task->kind && strcmp(task->kind, kind) == 0;
 }
 
+const char *stalls_text_blind(const struct stalls_recording *recording)
+{
+    return !recording->python && stalls_text_is_python(&recording->target) ? "Python stacks: they were not walked" : NULL;
+}
+
 char *stalls_text_task(const struct stall_task *task, enum stalls_name_form form)
 {
     if (!task->known)

@@ -301,9 +301,8 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
         table_take(table, i ? "" : "trust", SCREEN_STYLE_INCONCLUSIVE, xasprintf("%s%s", i ? "" : "BREACHED: ", breach));
         free(breach);
     }
-    bool blind = !shown->recording->python && stalls_text_is_python(&shown->recording->target);
-    if (blind)
-        stalls_line(table, "not seen", xstrdup("Python stacks: they were not walked"));
+    const char *blind = stalls_text_blind(shown->recording);
+    stalls_line(table, "not seen", blind ? xstrdup(blind) : NULL);
     for (size_t i = 0; i < stalls->missing_count && i < STALLS_MISSING_MAX; i++)
         stalls_line(table, i || blind ? "" : "not seen", xstrdup(stalls->missing[i]));
     if (stalls->missing_count > STALLS_MISSING_MAX)
