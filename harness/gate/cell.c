@@ -4,6 +4,7 @@
 #include "harness/gate/cell.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/strings.h"
@@ -173,6 +174,20 @@ static char *cell_numbers(const struct cell *cell)
         cell->pairs);
 }
 
+// "2 %"; of a metric of which more is better also what that allows, where it reads as another number: "10 % (that is 9.1 % less)".
+static const char *cell_margin(const struct cell *cell, char *buf, size_t size)
+{
+    static const double alike = 0.03; // of 3 % it is 2.9 % less
+    char margin[32], less[32];
+    bool inverse = metric_infos[cell->metric].direction[0] == 'h' && cell->metric != METRIC_MEMORY_SAVED;
+    phrase_floor(margin, sizeof margin, cell->margin);
+    if (inverse && cell->margin > alike && !(cell->ratio > 1))
+        snprintf(buf, size, "%s (that is %s less)", margin, phrase_fraction(less, sizeof less, cell->margin / (1 + cell->margin)));
+    else
+        snprintf(buf, size, "%s", margin);
+    return buf;
+}
+
 // The launches that stand apart: "3 of 28 launches 48 % slower than the others".
 static char *cell_odd(const struct cell *cell, const struct looks_odd *odd)
 {
@@ -212,8 +227,8 @@ bool cell_beyond_doubt(const struct cell_context *context, double margin, const 
 static void cell_decided(const struct cell_context *context, struct cell *cell,
                          const struct looks_result *result, const double *ratios)
 {
-    char margin[32], seen[32], *numbers = cell_numbers(cell), *mean = cell_mean(cell, result);
-    phrase_floor(margin, sizeof margin, cell->margin);
+    char margin[PHRASE_SIZE], seen[32], *numbers = cell_numbers(cell), *mean = cell_mean(cell, result);
+    cell_margin(cell, margin, sizeof margin);
     phrase_fraction(seen, sizeof seen, looks_share_seen(cell->pairs));
     if (result->state == LOOKS_PASS) {
         cell->verdict = CELL_PASS;
@@ -280,9 +295,9 @@ static void cell_open(const struct cell_context *context, struct cell *cell,
                       const struct looks_result *result, int usable)
 {
     const struct workload_facts *facts = context->facts;
-    char margin[32],
+    char margin[PHRASE_SIZE],
         *numbers = cell->pairs ? cell_numbers(cell) : xstrdup("no pair has both sides yet");
-    phrase_floor(margin, sizeof margin, cell->margin);
+    cell_margin(cell, margin, sizeof margin);
     int want = result->state == LOOKS_UNDECIDED ? cell_pairs_wanted(context, cell->metric, result->next, usable) : 0;
     if (context->health->state != HEALTH_OK) {
         cell->verdict =

@@ -91,6 +91,20 @@ TEST(what_is_beside_a_margin_is_told_from_it)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_STR(phrase_ratio_beside(text, sizeof text, cases[i].metric, cases[i].ratio, cases[i].margin), cases[i].want);
     CHECK_STR(phrase_ratio(text, sizeof text, METRIC_STEP_TIME, 1.0204), "2 % slower");
+    // 10.3 % less of what is better higher are beyond 10 %, and 9.5 % less would be.
+    world_open_calibrated(&world, NULL, "gate: {metrics: {throughput: {margin: 10%}, step_time: {margin: 10%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.115});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM cell WHERE metric = 'throughput'"), "beyond the margin of 10 % (that is 9.1 % less)");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM cell WHERE metric = 'step_time'"), "beyond the margin of 10 %");
+    CHECK(strstr(world_text(&world, "SELECT reason FROM cell WHERE metric = 'step_time'"), "that is") == NULL);
+    world_close(&world);
+    world_open_calibrated(&world, NULL, "gate: {metrics: {throughput: {margin: 10%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 0.8});
+    CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM cell WHERE metric = 'throughput'"), "better by more than the margin of 10 %");
+    CHECK(strstr(world_text(&world, "SELECT reason FROM cell WHERE metric = 'throughput'"), "that is") == NULL);
+    world_close(&world);
     world_open_calibrated(&world, NULL, "gate: {metrics: {step_time: {margin: 1.25%}}}");
     world_pairs(&world, 10, (struct world_pair){.ratio = 1.2});
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
