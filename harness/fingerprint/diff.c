@@ -77,7 +77,13 @@ static char *value_text(const json_t *value)
     return strbuf_take(&text);
 }
 
-// Addresses differ from run to run and mean nothing.
+// Addresses differ from run to run and mean nothing. Python prints them ("<function f at 0x7f12ab>"); elsewhere such a number is
+// a value: a version of microcode, a threshold among the tunables of the C library.
+static bool has_addresses(const char *path)
+{
+    return !strncmp(path, "python.", 7);
+}
+
 static void drop_addresses(char *text)
 {
     char *to = text;
@@ -224,7 +230,7 @@ static void compare_values(struct diff *diff, const char *path, const json_t *a,
         free(text_b);
         return;
     }
-    if (text_a && text_b) {
+    if (text_a && text_b && has_addresses(path)) {
         char *plain_a = xstrdup(text_a), *plain_b = xstrdup(text_b);
         drop_addresses(plain_a);
         drop_addresses(plain_b);

@@ -178,6 +178,7 @@ static const struct diff_rule rules[] = {
     {"components.kernels", "kernel libraries", 77, 60, V,
      "SLEEF, XNNPACK and thread pools behind vectorised and quantised operators"},
     {"process.environment.UPGATE_*", "", 0, 0, V, ""},
+    {"process.environment.TORCHELASTIC_*", "", 0, 0, V, ""}, // set anew by torchrun in each launch: ids, files of errors
     {"process.environment.*NUM_THREADS", "%s", 91, 91, V, "sets the number of threads"},
     {"process.environment.OMP_*", "%s", 89, 89, V, "steers OpenMP threads"},
     {"process.environment.GOMP_*", "%s", 89, 89, V, "steers OpenMP threads"},

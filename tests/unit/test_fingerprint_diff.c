@@ -229,6 +229,42 @@ TEST(pids_and_addresses_are_noise)
     json_decref(list);
 }
 
+// Only what Python prints has addresses: elsewhere 0x begins a value like any other.
+TEST(hexadecimal_values_are_no_addresses)
+{
+    json_t *a = side("[]", NULL), *b = side("[]", NULL);
+    json_t *sides[] = {a, b};
+    static const char *const microcode[] = {"0x2b000603", "0x2b000620"};
+    static const char *const tunables[] = {"glibc.malloc.mmap_threshold=0x20000", "glibc.malloc.mmap_threshold=0x2000000"};
+    for (int i = 0; i < 2; i++) {
+        json_object_set_new(json_object_get(sides[i], "host"), "cpu", json_pack("{s:s}", "microcode", microcode[i]));
+        json_object_set_new(json_object_get(json_object_get(sides[i], "process"), "environment"), "GLIBC_TUNABLES",
+                            json_string(tunables[i]));
+    }
+    json_t *list = diff(a, b, NULL);
+    CHECK_INT(json_array_size(list), 2);
+    CHECK_STR(text_of(row(list, "host.cpu.microcode"), "b"), "0x2b000620");
+    CHECK_STR(text_of(row(list, "process.environment.GLIBC_TUNABLES"), "a"), tunables[0]);
+    json_decref(list);
+}
+
+// torchrun gives each launch an id and a file for its errors: two launches of one side do not differ by them.
+TEST(what_torchrun_draws_for_a_launch_is_noise)
+{
+    json_t *a = side("[]", NULL), *b = side("[]", NULL);
+    json_t *sides[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        json_t *environment = json_object_get(json_object_get(sides[i], "process"), "environment");
+        json_object_set_new(environment, "TORCHELASTIC_RUN_ID", json_string(i ? "5d1b" : "9c02"));
+        json_object_set_new(environment, "TORCHELASTIC_ERROR_FILE", json_string(i ? "/tmp/x/error.json" : "/tmp/y/error.json"));
+    }
+    size_t noise_count = 0;
+    json_t *list = diff(a, b, &noise_count);
+    CHECK_INT(json_array_size(list), 0);
+    CHECK_INT(noise_count, 2);
+    json_decref(list);
+}
+
 TEST(a_side_without_python)
 {
     json_t *list = diff(side("[]", NULL), side("[]", python_b), NULL);
