@@ -28,6 +28,13 @@ TEST(listed_names_are_kept)
     check_value("TORCH_LOGS", "+dynamo", "+dynamo");
     check_value("GLIBC_TUNABLES", "glibc.malloc.arena_max=1", "glibc.malloc.arena_max=1");
     check_value("XLA_FLAGS", "", "");
+    check_value("TOKENIZERS_PARALLELISM", "false", "false"); // no token of a service
+    check_value("LRU_CACHE_CAPACITY", "1024", "1024"); // primitives that oneDNN keeps in torch
+    check_value("DISABLE_ADDMM_CUDA_LT", "1", "1");
+    check_value("LD_AUDIT", "/opt/audit.so", "/opt/audit.so");
+    check_value("NPY_DISABLE_CPU_FEATURES", "AVX512F", "AVX512F");
+    check_value("VLLM_ATTENTION_BACKEND", "FLASHINFER", "FLASHINFER");
+    check_value("MIMALLOC_LARGE_OS_PAGES", "1", "1");
 }
 
 TEST(other_names_are_not_kept)
@@ -46,6 +53,8 @@ TEST(secrets_are_hidden_by_name)
     check_value("UPGATE_PASSWORD", "hunter2", "[redacted]");
     check_value("CUDA_MY_SECRET", "x", "[redacted]");
     check_value("NCCL_AUTH_FILE", "/run/key", "[redacted]");
+    check_value("TOKENIZERS_API_TOKEN", "abc", "[redacted]");
+    check_value("VLLM_API_KEY", "abc", "[redacted]");
     check_value("PYTHON_KEYRING_CREDENTIALS", "x", "[redacted]");
     check_value("TORCH_HUB_TOKEN", "", ""); // empty is no secret, and says that it is not set
 }
