@@ -18,6 +18,7 @@
 enum {
     SUSPICION_IMPLIED = 4,  // behind a component or package that is listed itself
     SUSPICION_NEUTRAL = 14, // a setting that one side does not know, and that is off on the other
+    SUSPICION_EDITABLE = 61, // a package of which one side has the source tree: it is what is worked on
     BUILD_ID_SHOWN = 12,
     WORDS_CHARACTERS_MAX = 400,
 };
@@ -176,6 +177,9 @@ static void file_difference(struct diff *diff, const char *path, char *text_a, c
     int suspicion = one_sided ? rule->one_sided : rule->changed;
     if (implied && suspicion > SUSPICION_IMPLIED)
         suspicion = SUSPICION_IMPLIED;
+    if (!one_sided && suspicion > 0 && suspicion < SUSPICION_EDITABLE && !strncmp(path, "python.packages.", 16) &&
+        (strstr(text_a, " (editable") || strstr(text_b, " (editable")))
+        suspicion = SUSPICION_EDITABLE;
     if (one_sided && suspicion > SUSPICION_NEUTRAL && !strncmp(path, "python.", 7) &&
         is_neutral(text_a ? text_a : text_b))
         suspicion = SUSPICION_NEUTRAL;

@@ -110,11 +110,24 @@ static const char *owner_of(const char *path)
     return NULL;
 }
 
-// Version of a library that a Python package brought: file names of CUDA wheels only hold "12".
+// Does it lie among the packages of another environment, from where LD_LIBRARY_PATH or an RPATH has taken it?
+static bool is_foreign(const json_t *python, const char *path)
+{
+    const json_t *list = value_at(python, "interpreter.foreign_libraries");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (same_text(json_string_value(json_array_get(list, i)), path))
+            return true;
+    return false;
+}
+
+// Version of a library that a Python package brought: file names of CUDA wheels only hold "12". What another environment or the
+// wheel of torch brings is of none of these packages, whatever they hold besides.
 static const char *package_version(const json_t *python, const char *path, const char *pattern)
 {
     const json_t *packages = json_object_get(python, "packages");
     if (!pattern || (!strstr(path, "/site-packages/") && !strstr(path, "/dist-packages/")))
+        return NULL;
+    if (is_foreign(python, path) || (strstr(path, "/torch/lib/") && !strncmp(pattern, "nvidia-", 7)))
         return NULL;
     const char *name;
     json_t *version;
@@ -181,7 +194,7 @@ static json_t *component_of_role(enum library_role role, const json_t *libraries
         if (role != LIBRARY_ROLE_CUDA_DRIVER ||
             !strcmp(kind->name, "CUDA driver")) // not its helpers
             parts_add(&parts, kind->name, text_of(library, "version"),
-                      owner_of(text_of(library, "path")));
+                      is_foreign(python, text_of(library, "path")) ? "of another environment" : owner_of(text_of(library, "path")));
     }
     add_framework_words(&parts, role, json_object_get(python, "torch"));
     order_parts(&parts);

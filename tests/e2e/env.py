@@ -250,6 +250,53 @@ def test_collect_reports_what_the_program_set(directory):
     assert "hush" not in json.dumps(seen)
 
 
+def write(*parts, text):
+    path = os.path.join(*parts)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as stream:
+        stream.write(text)
+    return path
+
+
+def test_collect_tells_commits_of_editable_packages(directory):
+    """The same version of two commits is other code."""
+    site, tree = os.path.join(directory, "editable"), os.path.join(directory, "tree")
+    write(site, "mine-1.0.dist-info/METADATA", text="Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    write(site, "mine-1.0.dist-info/direct_url.json", text=json.dumps({"url": "file://" + tree + "/part", "dir_info": {"editable": True}}))
+    write(tree, ".git/HEAD", text="ref: refs/heads/main\n")
+    write(tree, ".git/packed-refs", text="# pack-refs with: peeled\n%s refs/heads/main\n" % ("1" * 40))
+    before = "sys.path.append(%r)" % site
+    assert collect(directory, sys.executable, before)["packages"]["mine"] == "1.0 (editable, commit 111111111111)"
+    write(tree, ".git/refs/heads/main", text="2" * 40 + "\n")  # wins over packed-refs
+    assert collect(directory, sys.executable, before)["packages"]["mine"] == "1.0 (editable, commit 222222222222)"
+
+
+def test_collect_tells_hooks(directory):
+    """Who runs at every call slows a program; upgate's own hook, by which a named step is found, is none of the side's."""
+    def profiled(before):
+        return collect(directory, sys.executable, before)["interpreter"]["profiled"]
+    assert profiled("") is False
+    assert profiled("import cProfile; profile = cProfile.Profile(); profile.enable()") is True
+    ours = "def look(*arguments): pass\nlook.__module__ = %r\nsys.setprofile(look)"
+    assert profiled(ours % "upgate._step_function") is False and profiled(ours % "other") is True
+
+
+def test_collect_tells_what_comes_from_elsewhere(directory):
+    custom = write(directory, "custom.py", text="import os\n")
+    before = ("import types, mmap\nmodule = types.ModuleType('sitecustomize'); module.__file__ = %r\n"
+              "sys.modules['sitecustomize'] = module; sys.modules.pop('usercustomize', None)\n" % custom)
+    one = collect(directory, sys.executable, before)["interpreter"]["site_modules"]
+    write(directory, "custom.py", text="import sys\n")
+    two = collect(directory, sys.executable, before)["interpreter"]["site_modules"]
+    assert one.startswith("sitecustomize ") and two.startswith("sitecustomize ") and one != two, (one, two)
+    assert collect(directory, sys.executable, before + "module._run_next = 1")["interpreter"]["site_modules"] == "none"  # upgate's
+    site = os.path.join(os.path.realpath(directory), "other/site-packages")
+    library = write(site, "nvidia/nccl/lib/libnccl.so.2", text="x" * 8192)
+    before = "import mmap\nfile = open(%r, 'rb'); kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n" % library
+    assert collect(directory, sys.executable, before)["interpreter"]["foreign_libraries"] == [library]
+    assert collect(directory, sys.executable, before + "sys.path.append(%r)" % site)["interpreter"]["foreign_libraries"] == []
+
+
 def test_collect_survives_a_hostile_framework(directory):
     before = """
 import types

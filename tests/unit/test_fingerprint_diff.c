@@ -326,6 +326,32 @@ TEST(packages_give_cuda_libraries_their_version)
     json_decref(b);
 }
 
+// What lies among the packages of another environment, or in the wheel of torch, has not the version of a package beside it.
+TEST(a_library_from_elsewhere_has_no_package_here)
+{
+    json_t *b = side("[[\"/o/site-packages/nvidia/cudnn/lib/libcudnn.so.9\",null,\"cc\"],"
+                     " [\"/v/site-packages/torch/lib/libnvrtc.so.12\",null,\"dd\"]]",
+                     "{\"interpreter\":{\"foreign_libraries\":[\"/o/site-packages/nvidia/cudnn/lib/libcudnn.so.9\"]},"
+                     " \"packages\":{\"nvidia-cudnn-cu12\":\"9.10.2.21\",\"nvidia-cuda-nvrtc-cu12\":\"12.8\"}}");
+    const json_t *libraries = json_object_get(json_object_get(b, "process"), "libraries"), *components = json_object_get(b, "components");
+    CHECK(json_is_null(json_object_get(json_array_get(libraries, 0), "version")));
+    CHECK(json_is_null(json_object_get(json_array_get(libraries, 1), "version")));
+    CHECK_STR(text_of(components, "cudnn"), "cuDNN (of another environment)");
+    CHECK_STR(text_of(components, "cuda_other"), "NVRTC (torch's own)");
+    json_decref(b);
+}
+
+// The same version of a package that is worked on, of two commits: not among what rarely matters.
+TEST(an_editable_package_is_looked_at)
+{
+    json_t *list = diff(side("[]", "{\"packages\":{\"mine\":\"1.0 (editable, commit 1111)\",\"other\":\"1\",\"gone\":\"1\"}}"),
+                        side("[]", "{\"packages\":{\"mine\":\"1.0 (editable, commit 2222)\",\"other\":\"2\"}}"), NULL);
+    CHECK_INT(rank(list, "python.packages.mine"), 1);
+    CHECK(json_integer_value(json_object_get(row(list, "python.packages.mine"), "suspicion")) > 50);
+    CHECK(json_integer_value(json_object_get(row(list, "python.packages.other"), "suspicion")) < 20);
+    json_decref(list);
+}
+
 TEST(other_documents_are_refused)
 {
     json_t *a = side("[]", NULL), *newer = parse("{\"schema\":\"upgate.fingerprint/2\"}"),

@@ -22,7 +22,7 @@ PROBE_MARK = "UPGATE-FINGERPRINT "
 PROBE_HOLD_SECONDS = 30  # a probe whose reader vanished ends by itself
 FRAMEWORKS = ("torch", "jax", "tensorflow", "numpy")
 REASON_CHARACTERS_MAX = 200
-_SECRET = re.compile(rb"TOKEN|SECRET|PASS|KEY|CRED|AUTH|COOKIE", re.IGNORECASE)
+_SECRET = re.compile(rb"TOKEN(?!IZERS_)|SECRET|PASS|KEY|CRED|AUTH|COOKIE", re.IGNORECASE)
 PACKAGES_MAX = 5000
 
 
@@ -143,7 +143,51 @@ def _collect_interpreter(items):
         ),
     )
     items.read("environment_changes", _environment_changes)
-    items.read("interpreter.profiled", lambda: sys.getprofile() is not None or sys.gettrace() is not None)
+    items.read("interpreter.profiled", _profiled)
+    items.read("interpreter.site_modules", _site_modules)
+    items.read("interpreter.foreign_libraries", _foreign_libraries)
+
+
+def _profiled():
+    """Does every call, line or return run a hook? Not upgate's own, by which it finds a step that the user has named."""
+    if any(not str(getattr(hook, "__module__", "")).startswith("upgate.") for hook in (sys.getprofile(), sys.gettrace()) if hook):
+        return True
+    monitoring = getattr(sys, "monitoring", None)  # since 3.12, where cProfile and coverage set no hook
+    return monitoring is not None and any(monitoring.get_tool(tool) not in (None, "upgate") and monitoring.get_events(tool) != 0
+                                          for tool in range(6))
+
+
+def _site_modules():
+    """Code that the environment runs before every program, with the sum of its text: "sitecustomize 1c291ca3"."""
+    import zlib
+
+    found = []
+    for name in ("sitecustomize", "usercustomize"):
+        module = sys.modules.get(name)
+        path = getattr(module, "__file__", None)
+        if path and not hasattr(module, "_run_next"):  # which is upgate's own
+            with open(path, "rb") as stream:
+                found.append("%s %08x" % (name, zlib.crc32(stream.read())))
+    return ", ".join(found) or "none"
+
+
+def _same_file(left, right):
+    try:
+        return os.path.samefile(left, right)
+    except OSError:
+        return False
+
+
+def _foreign_libraries():
+    """Loaded libraries that lie among the packages of another environment: found first by LD_LIBRARY_PATH or an RPATH."""
+    mapped = set()
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as stream:
+        for line in stream:
+            match = re.search(r" (/.*?/(?:site|dist)-packages/)(.*\.so.*)", line)
+            if match:
+                mapped.add(match.groups())
+    return sorted(root + rest for root, rest in mapped
+                  if not any(_same_file(os.path.join(directory, rest), root + rest) for directory in sys.path))
 
 
 def _environment_changes():
@@ -170,17 +214,61 @@ def _last_optimisation(flags):
 # --- packages ----------------------------------------------------------------------------------------
 
 
+def _read_line(*parts):
+    with open(os.path.join(*parts), encoding="utf-8", errors="replace") as stream:
+        return stream.readline().strip()
+
+
+def _git_commit(directory):
+    """The commit that is checked out in a source tree, by the files of git; None: it is in no repository, or not told."""
+    while not os.path.exists(os.path.join(directory, ".git")):
+        if os.path.dirname(directory) == directory:
+            return None
+        directory = os.path.dirname(directory)
+    try:
+        git = os.path.join(directory, ".git")
+        if os.path.isfile(git):  # of a worktree: "gitdir: PATH"
+            git = os.path.join(directory, _read_line(git).partition(": ")[2])
+        head = _read_line(git, "HEAD")
+        if not head.startswith("ref: "):
+            return head
+        name = head[len("ref: "):]
+        shared = git
+        if os.path.exists(os.path.join(git, "commondir")):
+            shared = os.path.join(git, _read_line(git, "commondir"))
+        if os.path.exists(os.path.join(shared, name)):
+            return _read_line(shared, name)
+        with open(os.path.join(shared, "packed-refs"), encoding="utf-8", errors="replace") as stream:
+            return next((line.split()[0] for line in stream if line.split()[1:] == [name]), None)
+    except OSError:
+        return None
+
+
+def _source_tree(distribution, direct):
+    """Where an editable package lies; None: its files were copied when it was installed."""
+    url = direct.get("url") or ""
+    if (direct.get("dir_info") or {}).get("editable") and url.startswith("file://"):
+        from urllib.parse import unquote
+
+        return unquote(url[len("file://"):])
+    # Of `setup.py develop` and older pips: the metadata lies in the tree itself.
+    metadata = str(getattr(distribution, "_path", ""))
+    tree = os.path.dirname(metadata)
+    return tree if metadata.endswith(".egg-info") and os.path.exists(os.path.join(tree, "setup.py")) else None
+
+
 def _package_version(distribution):
-    """The version, with the commit behind it where pip noted one: same number, other code."""
+    """The version, with the commit behind it where pip noted one, or a source tree has one: same number, other code."""
     version = distribution.version
-    direct = distribution.read_text("direct_url.json")
-    if direct:
-        commit = (json.loads(direct).get("vcs_info") or {}).get("commit_id")
-        if commit:
-            version = "%s (commit %s)" % (version, commit[:12])
-        elif json.loads(direct).get("dir_info", {}).get("editable"):
-            version = "%s (editable)" % version
-    return version
+    direct = json.loads(distribution.read_text("direct_url.json") or "{}")
+    commit = (direct.get("vcs_info") or {}).get("commit_id")
+    if commit:
+        return "%s (commit %s)" % (version, commit[:12])
+    tree = _source_tree(distribution, direct)
+    if tree is None:
+        return version
+    commit = _git_commit(tree)
+    return "%s (editable%s)" % (version, ", commit %s" % commit[:12] if commit else "")
 
 
 def _collect_packages():
