@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -138,6 +139,20 @@ int plan_check_image(const char *name, struct error *err)
     for (const char *at = name; *at && !bad; at++)
         bad = isspace((unsigned char)*at) || iscntrl((unsigned char)*at);
     return bad ? error_set(err, -EINVAL, "'%s' is no name of an image; such as registry/train:torch2.1", name) : 0;
+}
+
+// Not resolved further: a venv's interpreter is a symbolic link, and its environment is found by the link's place.
+char *plan_side_directory(const struct plan_side *side, const char *path)
+{
+    char dir[PATH_MAX];
+    if (side->image || path[0] == '/' || !getcwd(dir, sizeof dir))
+        return xstrdup(path);
+    return xasprintf("%s/%s", dir, path);
+}
+
+char *plan_side_program(const struct plan_side *side, const char *path)
+{
+    return strchr(path, '/') ? plan_side_directory(side, path) : xstrdup(path);
 }
 
 bool plan_workload_says_steps(const struct plan_workload *workload)

@@ -150,6 +150,10 @@ bool plan_step_is_symbol(const char *step);  // a function of native code; NULL:
 bool plan_step_is_injected(const char *step); // marked by the library in the program: a range, or replays; NULL: no
 // Can this be the name of an image? Else -EINVAL: it goes to an engine as a word, and must not be taken for an option of it.
 int plan_check_image(const char *name, struct error *err);
+// A path of a side as its processes need it, whatever their workdir is: paths of a plan are relative to the directory upgate was
+// started in. A program without a slash is looked up in PATH. What is of an image is a path in it. The caller frees.
+char *plan_side_program(const struct plan_side *side, const char *path);
+char *plan_side_directory(const struct plan_side *side, const char *path);
 // Does the command say how many steps it shall make?
 bool plan_workload_says_steps(const struct plan_workload *workload);
 // Is this metric gated for a workload of this mode (with step calls or not)? Applies the defaults. What nobody measures there is

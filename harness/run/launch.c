@@ -111,17 +111,6 @@ static char *launch_number(double value)
     return xasprintf("%.17g", value);
 }
 
-// Paths of a plan are relative to the directory upgate was started in, whatever a side's workdir is. A
-// name without a slash is looked up in PATH. Not resolved further: a venv's interpreter is a symbolic
-// link, and its environment is found by the link's place. Of an image: a path in it.
-static char *launch_path(const struct plan_side *side, const char *path)
-{
-    char dir[PATH_MAX];
-    if (side->image || path[0] == '/' || !strchr(path, '/') || !getcwd(dir, sizeof dir))
-        return xstrdup(path);
-    return xasprintf("%s/%s", dir, path);
-}
-
 static bool launch_port_is_free(int port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY)};
@@ -150,7 +139,7 @@ static char *launch_placeholder(const struct launch_spec *spec, int port, const 
 {
     const struct plan_workload *workload = spec->workload;
     if (len == 6 && !strncmp(name, "python", len))
-        return launch_path(spec->side, spec->side->python ? spec->side->python : "python3");
+        return plan_side_program(spec->side, spec->side->python ? spec->side->python : "python3");
     if (len == 5 && !strncmp(name, "steps", len))
         return xasprintf("%llu", (unsigned long long)spec->steps);
     if (len == 4 && !strncmp(name, "seed", len))
@@ -201,7 +190,7 @@ static int launch_model_words(const struct launch_env *env, const struct launch_
     const struct plan_workload *workload = spec->workload;
     char *program;
     if (side->models) {
-        char *dir = launch_path(side, side->models);
+        char *dir = plan_side_directory(side, side->models);
         program = xasprintf("%s/%s", dir, workload->model);
         free(dir);
     } else if (side->python)
@@ -215,7 +204,7 @@ static int launch_model_words(const struct launch_env *env, const struct launch_
         return rc;
     }
     if (side->python && !side->models)
-        launch_word(words, launch_path(side, side->python));
+        launch_word(words, plan_side_program(side, side->python));
     launch_word(words, program);
     launch_word(words, xstrdup("--mode"));
     launch_word(words, xstrdup(plan_mode_name(workload->mode)));
@@ -313,17 +302,19 @@ void launch_set_environment(const struct launch_env *env, const struct launch_sp
     for (int i = 0; i < side->env_count; i++)
         setenv(side->env[i].name, side->env[i].value, 1);
     for (char **dir = side->libs; dir && *dir; dir++) {
-        char *path = launch_path(side, *dir);
+        char *path = plan_side_directory(side, *dir);
         python_steps_lead("LD_LIBRARY_PATH", path);
         free(path);
     }
     if (side->cuda) {
-        char *lib = xasprintf("%s/lib64", side->cuda), *bin = xasprintf("%s/bin", side->cuda);
+        char *cuda = plan_side_directory(side, side->cuda);
+        char *lib = xasprintf("%s/lib64", cuda), *bin = xasprintf("%s/bin", cuda);
         python_steps_lead("LD_LIBRARY_PATH", lib);
         python_steps_lead("PATH", bin);
-        setenv("CUDA_HOME", side->cuda, 1);
+        setenv("CUDA_HOME", cuda, 1);
         free(lib);
         free(bin);
+        free(cuda);
     }
     const struct inject *inject = launch_steps_inject(env, spec);
     bool is_named = inject || (spec->finds_steps && plan_step_is_symbol(spec->workload->step)); // and seen from elsewhere

@@ -148,15 +148,20 @@ static int env_prepare(void *arg)
     const struct plan_side *side = arg;
     for (int i = 0; i < side->env_count; i++)
         setenv(side->env[i].name, side->env[i].value, 1);
-    for (char **dir = side->libs; dir && *dir; dir++)
-        env_put_first("LD_LIBRARY_PATH", *dir);
+    for (char **dir = side->libs; dir && *dir; dir++) {
+        char *path = plan_side_directory(side, *dir);
+        env_put_first("LD_LIBRARY_PATH", path);
+        free(path);
+    }
     if (side->cuda) {
-        char *lib = xasprintf("%s/lib64", side->cuda), *bin = xasprintf("%s/bin", side->cuda);
+        char *cuda = plan_side_directory(side, side->cuda);
+        char *lib = xasprintf("%s/lib64", cuda), *bin = xasprintf("%s/bin", cuda);
         env_put_first("LD_LIBRARY_PATH", lib);
         env_put_first("PATH", bin);
-        setenv("CUDA_HOME", side->cuda, 1);
+        setenv("CUDA_HOME", cuda, 1);
         free(lib);
         free(bin);
+        free(cuda);
     }
     return side->workdir && chdir(side->workdir) ? -errno : 0;
 }
@@ -196,6 +201,31 @@ static void env_words_free(struct env_words *words)
     free(words->word);
 }
 
+// A word of a command with its placeholders replaced, as a launch has them.
+static char *env_expand(const struct plan_side *side, const char *word)
+{
+    static const char *const values[][2] = {{"{steps}", "1000000"}, {"{seed}", "7"},        {"{rank}", "0"},
+                                            {"{ranks}", "1"},       {"{rate}", "0"},        {"{dtype}", "float32"},
+                                            {"{nodes}", "1"},       {"{node_rank}", "0"},   {"{master}", "127.0.0.1"},
+                                            {"{port}", "29500"},    {"{python}", NULL}};
+    struct strbuf text = {0};
+    while (*word) {
+        size_t i = 0, count = sizeof(values) / sizeof(values[0]);
+        bool ours = !text.len || text.text[text.len - 1] != '$'; // "${rank}" is the shell's
+        while (ours && i < count && strncmp(word, values[i][0], strlen(values[i][0])))
+            i++;
+        if (!ours || i == count) {
+            strbuf_add_bytes(&text, word++, 1);
+            continue;
+        }
+        char *value = values[i][1] ? xstrdup(values[i][1]) : plan_side_program(side, side->python ? side->python : "python3");
+        strbuf_add(&text, "%s", value);
+        word += strlen(values[i][0]);
+        free(value);
+    }
+    return strbuf_take(&text);
+}
+
 // The program of a side without an interpreter: its first workload, kept busy until it has been
 // read.
 static int env_native_words(const struct plan *plan, const struct plan_side *side,
@@ -206,20 +236,11 @@ static int env_native_words(const struct plan *plan, const struct plan_side *sid
         return error_set(err, -EINVAL, "side '%s' has neither an interpreter nor a workload",
                          side->name);
     if (workload->command) {
-        static const char *const values[][2] = {{"{steps}", "1000000"}, {"{seed}", "7"},
-                                                {"{rank}", "0"},        {"{ranks}", "1"},
-                                                {"{rate}", "0"},        {"{dtype}", "float32"},
-                                                {"{python}", "python3"}};
-        for (char **word = workload->command; *word; word++) {
-            const char *value = *word;
-            for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
-                if (!strcmp(value, values[i][0]))
-                    value = values[i][1];
-            env_word(words, xstrdup(value));
-        }
+        for (char **word = workload->command; *word; word++)
+            env_word(words, env_expand(side, *word));
         return 0;
     }
-    char *models = side->models ? xstrdup(side->models) : env_native_models();
+    char *models = side->models ? plan_side_directory(side, side->models) : env_native_models();
     env_word(words, xasprintf("%s/%s", models, workload->model));
     free(models);
     static const char *const options[] = {"--mode", "train", "--steps", "1000000",
@@ -238,7 +259,7 @@ static int env_words_of(const struct plan *plan, int side_idx, struct env_words 
         env_word(words, xstrdup(*word));
     if (!side->python || side->models)
         return env_native_words(plan, side, words, err);
-    env_word(words, xstrdup(side->python));
+    env_word(words, plan_side_program(side, side->python));
     return 0;
 }
 

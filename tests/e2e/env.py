@@ -110,6 +110,21 @@ def test_command_without_interpreter(directory):
     assert document("show", plan, "--side", "b")["process"]["exe"]["path"].endswith("sleep")
 
 
+def test_a_side_that_starts_elsewhere(directory):
+    """Paths of a plan are relative to where upgate was started, whatever the workdir of a side is."""
+    elsewhere = os.path.join(directory, "far/away")
+    os.makedirs(elsewhere)
+    side = "{name: %%s, python: %s, workdir: %s, libs: [harness], cuda: contracts}" % (os.path.relpath(sys.executable, SOURCE), elsewhere)
+    plan = write_plan(directory, "elsewhere.yaml", side % "a", side % "b")
+    shown = document("show", plan, "--side", "b")
+    here = os.path.realpath(SOURCE)
+    assert shown["process"]["environment"]["LD_LIBRARY_PATH"].startswith("%s/contracts/lib64:%s/harness" % (here, here)), shown["process"]["environment"]
+    assert shown["process"]["environment"]["CUDA_HOME"] == here + "/contracts"
+    plan = write_plan(directory, "words.yaml", "{name: a}", "{name: b}",
+                      "{name: w, command: [sh, -c, \"sleep 60; :\", \"--steps={steps}\", \"{nodes}\", \"${rank}\"]}")
+    assert run("show", plan, "--side", "a", "--dry-run").stdout.endswith(" --steps=1000000 1 ${rank}\n")
+
+
 def test_killed_in_the_middle(directory):
     """kill -9 of upgate while a side imports: the side does not stay."""
     slow = os.path.join(directory, "slow")

@@ -440,6 +440,29 @@ TEST(directories_as_sides)
     free(python);
 }
 
+static void check_path(char *(*find)(const struct plan_side *, const char *), const struct plan_side *side, const char *path,
+                       const char *want)
+{
+    char *got = find(side, path), *here = getcwd(NULL, 0), *below = xasprintf("%s/%s", here, path);
+    CHECK_STR(got, want ? want : below);
+    free(got);
+    free(here);
+    free(below);
+}
+
+// A side may start elsewhere: what the plan says relative to here stays what it is.
+TEST(paths_of_a_side_are_from_here)
+{
+    struct plan_side bare = {.name = (char *)"a"}, boxed = {.name = (char *)"b", .image = (char *)"train:1"};
+    check_path(plan_side_program, &bare, "envs/b/bin/python", NULL);
+    check_path(plan_side_program, &bare, "/usr/bin/python3", "/usr/bin/python3");
+    check_path(plan_side_program, &bare, "python3", "python3"); // found in PATH
+    check_path(plan_side_program, &boxed, "envs/b/bin/python", "envs/b/bin/python");
+    check_path(plan_side_directory, &bare, "toolkit", NULL);
+    check_path(plan_side_directory, &bare, "/usr/local/cuda", "/usr/local/cuda");
+    check_path(plan_side_directory, &boxed, "toolkit", "toolkit");
+}
+
 TEST(bad_command_lines)
 {
     struct plan *plan;
