@@ -31,7 +31,7 @@ mkdir -p "$out" || refuse "the directory of the input 'output' cannot be made"
 rm -f "$out"/{report.json,report.md,report.html,junit.xml}
 if [[ -e $out/run.db ]]; then mv -f "$out/run.db" "$out/previous.db"; fi
 
-read -ra more <<<"${GATE_ARGS:-}"
+read -r -d '' -a more <<<"${GATE_ARGS:-}" || true # of all lines; it ends at the end of the text, which read calls a failure
 # In the background, so that a cancelled job reaches upgate: it ends both sides and leaves a valid store.
 # The trap comes first: a job may be cancelled before the next line is read.
 child='' cancelled=''

@@ -390,6 +390,9 @@ def test_action_details():
     assert read("arguments") == f"ab a plan; touch owned $(touch owned).yaml -o {results}/run.db --seed 11 *\n"
     assert not os.path.exists(os.path.join(WORK, "owned"))
     assert read("results/previous.db") == "old" and read("results/report.md") != "old"
+    # A block of YAML has lines: an option on the second one is one, too.
+    action(fake_program(judged, 0), GATE_ARGS="--seed 11\n--steps 50\n")
+    assert read("arguments") == f"ab plan.yaml -o {results}/run.db --seed 11 --steps 50\n"
     # Without a verdict the old report is gone, too: it must not be uploaded as the new one.
     action(fake_program(None, 4))
     assert not [name for name in ("report.md", "report.html") if os.path.exists(os.path.join(results, name))]
@@ -473,6 +476,10 @@ def test_gitlab_file():
         assert read("arguments").startswith("ab a plan.yaml -o upgate-out/run.db"), read("arguments")
         check_junit(os.path.join(WORK, "upgate-out/junit.xml"))
         assert os.path.exists(os.path.join(WORK, "upgate-out/report.html")) and "upgate-out/" in job["artifacts"]["paths"]
+    open(os.path.join(WORK, "stepA"), "w").close()  # a range is no pattern of files
+    env["GATE_ARGS"] = "--step step*\n--steps 50"
+    subprocess.run(["sh", "-c", "\n".join(job["script"])], env=env, cwd=WORK, capture_output=True, text=True)
+    assert read("arguments").endswith(" --step step* --steps 50\n"), read("arguments")
     env["GATE_PROGRAM"] = fake_program(database, 3, page=False)
     result = subprocess.run(["sh", "-c", "\n".join(job["script"])], env=env, cwd=WORK, capture_output=True, text=True)
     assert result.returncode == 3 and "no report.html" in result.stderr, result
