@@ -3,7 +3,6 @@
 #include "harness/gate/phrase.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 

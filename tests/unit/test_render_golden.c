@@ -384,7 +384,7 @@ TEST(a_recording_has_no_verdict_to_come)
     const char *scripts[] = {"base", NULL};
     struct store *store = golden_store(scripts);
     golden_sql(store, "UPDATE run SET kind = 'record'");
-    golden_refused(store, -ENODATA, "run.db': it is a recording of one program");
+    golden_refused(store, -ENODATA, "run.db': it is a recording: nothing in it is compared");
     struct error err = {0};
     CHECK(render_verdict_json(store, &err) == NULL);
     CHECK(strstr(err.text, "upgate gate") == NULL && strstr(err.text, "--resume") == NULL);
