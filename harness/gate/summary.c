@@ -12,6 +12,7 @@
 // What is counted over all gated cells, and the one that is worth a sentence for each verdict.
 struct summary_count {
     int gated, of[CELL_VERDICT_COUNT], improved;
+    int fails_measured; // of those that fail: by a number, not because nothing is there
     const struct cell *worst[CELL_VERDICT_COUNT];
 };
 
@@ -67,6 +68,8 @@ static struct summary_count summary_count_cells(const struct run_facts *run)
             count.gated++;
             count.of[cell->verdict]++;
             count.improved += cell->improved && cell->verdict == CELL_PASS;
+            count.fails_measured += cell->verdict == CELL_FAIL && !isnan(cell->excess) &&
+                                    strncmp(cell->reason, "missing: ", strlen("missing: ")) != 0;
             if (!(cell->verdict == CELL_FAIL && summary_has_part(&run->workloads[i], cell)) &&
                 summary_worse(cell, count.worst[cell->verdict]))
                 count.worst[cell->verdict] = cell;
@@ -116,9 +119,9 @@ static void summary_fail(const struct summary_input *input, const struct summary
     const struct finding *finding = summary_finding(input, FINDING_FAIL);
     const struct parity_row *parity = summary_parity(input, CELL_FAIL);
     int others = count->of[CELL_FAIL];
-    if (finding) { // a side that is not there at all comes before any number
+    if (finding) { // a side that is not there at all comes before any number, and says why its cells have none
         summary_add_finding(text, finding);
-        others = 0;
+        others = count->fails_measured;
     } else if (count->worst[CELL_FAIL]) {
         summary_add_cell(text, count->worst[CELL_FAIL]);
         others--;

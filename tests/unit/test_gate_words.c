@@ -75,6 +75,31 @@ TEST(a_pass_says_that_no_output_was_compared)
     world_close(&world);
 }
 
+// A crash leads. What is slower as well, there or in another workload, is counted.
+TEST(a_fail_by_a_crash_counts_the_cells_that_fail)
+{
+    world_open_calibrated(&world, NULL, NULL);
+    world_pairs(&world, 5, (struct world_pair){.ratio = 1.5});
+    world_pair(&world, (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
+    world_pairs(&world, 5, (struct world_pair){.ratio = 1.5});
+    world_sql(&world, "UPDATE launch SET exit_signal = 6 WHERE state = 'crashed'");
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    double fails = world_number(&world, "SELECT count(*) FROM cell WHERE gating AND verdict = 'fail'");
+    char want[64];
+    snprintf(want, sizeof want, "; %.0f more cells fail", fails);
+    CHECK(fails > 1);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "the candidate alone in 1");
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON), want);
+    world_close(&world);
+    world_open_calibrated(&world, NULL, NULL); // nothing of it was ever measured: the finding says all of it
+    for (int i = 0; i < 2; i++)
+        world_pair(&world, (struct world_pair){.state = "failed", .fate_a = "stopped", .no_steps_b = 1});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "the candidate made no step call");
+    CHECK(strstr(world_text(&world, VERDICT_REASON), "more cell") == NULL);
+    world_close(&world);
+}
+
 // "2 % slower, beyond the margin of 2 %" is no reason, and "1.2 %" is another margin than 1.25 %.
 TEST(what_is_beside_a_margin_is_told_from_it)
 {
