@@ -352,3 +352,16 @@ void host_leave_cpus(const cpu_set_t *used)
             CPU_CLR(cpu, &free_cpus);
     sched_setaffinity(0, sizeof free_cpus, CPU_COUNT(&free_cpus) ? &free_cpus : &host_allowed);
 }
+
+void host_take_cpus(const char *path, cpu_set_t *cpus)
+{
+    cpu_set_t listed;
+    char *text = string_read_file(path, 65536, NULL);
+    if (text)
+        text[strcspn(text, "\n")] = 0;
+    bool some = text && *text && host_parse_cpus(text, &listed, NULL) == 0;
+    for (int cpu = 0; some && cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &listed))
+            CPU_CLR(cpu, cpus);
+    free(text);
+}

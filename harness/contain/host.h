@@ -53,5 +53,7 @@ int host_raise_priority(void);
 // of another CPU. leave: off them, where there are others.
 void host_join_cpus(const cpu_set_t *used);
 void host_leave_cpus(const cpu_set_t *used);
+// Those that this file lists are taken away from them ("2-5,8", as the kernel has it); none that it does not have.
+void host_take_cpus(const char *path, cpu_set_t *cpus);
 
 #endif

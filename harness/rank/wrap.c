@@ -24,6 +24,7 @@
 #include "common/log.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "harness/contain/host.h"
 #include "harness/contain/inject.h"
 #include "harness/contain/python_steps.h"
 #include "harness/rank/share.h"
@@ -180,11 +181,21 @@ static void wrap_on_round(void *context, struct recorder *recorder, bool last)
     free(wrap->guests);
 }
 
+// Forked on a CPU from which the scheduler moves nobody away (isolcpus), it would stay there beside the rank that is bound to it.
+static void wrap_leave_cpus(void)
+{
+    cpu_set_t all, others;
+    memset(&all, 0xff, sizeof all);
+    others = all;
+    host_take_cpus("/sys/devices/system/cpu/isolated", &others);
+    if (sched_setaffinity(0, sizeof others, &others) < 0) // it may have no others
+        sched_setaffinity(0, sizeof all, &all);
+}
+
 // All that is the launcher's or the worker's is left behind: its session, signals, descriptors, the CPUs it is bound to. Where memory
 // runs out in its cgroup the recorder goes first.
 static void wrap_detach(struct wrap *wrap)
 {
-    cpu_set_t all;
     setsid();
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_IGN);
@@ -201,8 +212,7 @@ static void wrap_detach(struct wrap *wrap)
     descriptors_close_from(WRAP_FD + (listener >= 0 ? 2 : 1));
     wrap->fd = WRAP_FD;
     wrap->listener = listener >= 0 ? WRAP_FD + 1 : -1;
-    memset(&all, 0xff, sizeof all);
-    sched_setaffinity(0, sizeof all, &all);
+    wrap_leave_cpus();
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
         (void)!write(fd, "1000", 4);

@@ -2,7 +2,9 @@
 // What identifies the machine, and what differs between two.
 #include "harness/contain/host.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/unit/runner.h"
 
@@ -70,4 +72,31 @@ TEST(what_differs_between_two_machines)
     json_t *here = host_describe("0");
     CHECK(!host_changes(here, here));
     json_decref(here);
+}
+
+// How many are left of all where the file has this list, and which of the first ten.
+static int left_of(const char *path, const char *list, const char *want)
+{
+    char has[11] = "";
+    cpu_set_t cpus;
+    FILE *file = list ? fopen(path, "w") : NULL;
+    CHECK(!list || (file && fputs(list, file) >= 0 && fclose(file) == 0));
+    memset(&cpus, 0xff, sizeof cpus);
+    host_take_cpus(path, &cpus);
+    for (int cpu = 0; cpu < 10; cpu++)
+        has[cpu] = CPU_ISSET(cpu, &cpus) ? 'x' : '.';
+    CHECK_STR(has, want);
+    return CPU_COUNT(&cpus);
+}
+
+TEST(isolated_cpus_are_taken_away)
+{
+    static char dir[] = "/tmp/upgate-host-XXXXXX";
+    char path[64];
+    CHECK(runner_directory(dir) != NULL);
+    snprintf(path, sizeof path, "%s/isolated", dir);
+    CHECK_INT(left_of(path, NULL, "xxxxxxxxxx"), CPU_SETSIZE); // a kernel that does not tell
+    CHECK_INT(left_of(path, "\n", "xxxxxxxxxx"), CPU_SETSIZE);
+    CHECK_INT(left_of(path, "2-5,8\n", "xx....xx.x"), CPU_SETSIZE - 5);
+    CHECK_INT(left_of(path, "no list\n", "xxxxxxxxxx"), CPU_SETSIZE);
 }
