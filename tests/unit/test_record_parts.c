@@ -11,6 +11,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -113,6 +114,66 @@ TEST(the_other_end_of_a_connection)
     close(listener);
     close(near);
     close(stop[0]);
+}
+
+// A rank and the workers that it forked: all have its end of the connection.
+static void test_forks_of_the_other_end(bool another_program)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), near = socket(AF_INET, SOCK_STREAM, 0), told[2];
+    pid_t worker = 0;
+    CHECK_INT(bind(listener, (struct sockaddr *)&address, length), 0);
+    CHECK_INT(listen(listener, 1), 0);
+    CHECK_INT(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    CHECK_INT(connect(near, (struct sockaddr *)&address, length), 0);
+    int far = accept(listener, NULL, NULL);
+    CHECK_INT(pipe(told), 0);
+    pid_t rank = fork();
+    if (rank == 0) {
+        close(near);
+        usleep(20000); // starts are told in ticks of 10 ms
+        worker = fork();
+        if (worker == 0 && another_program)
+            execl("/bin/sleep", "sleep", "60", NULL);
+        while (worker == 0)
+            pause();
+        (void)!write(told[1], &worker, sizeof worker);
+        for (;;)
+            pause();
+    }
+    close(far);
+    CHECK_INT(read(told[0], &worker, sizeof worker), sizeof worker);
+    static const char words[] = "sleep\0" "60";
+    char path[64];
+    bool ready = !another_program;
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)worker);
+    for (int i = 0; i < 5000 && !ready; i++) {
+        size_t len = 0;
+        char *text = string_read_file(path, 255, &len);
+        ready = text && len == sizeof words && memcmp(text, words, len) == 0;
+        free(text);
+        usleep(1000);
+    }
+    CHECK(ready);
+    struct files *files = files_new();
+    CHECK_CONTAINS(files_target(files, (uint32_t)getpid(), SYS_recvfrom, (uint64_t)near, 2000000000, 2000000000), "127.0.0.1:");
+    CHECK_INT(files_peer(files, (uint32_t)getpid(), (uint64_t)near), another_program ? worker : rank);
+    files_free(files);
+    kill(worker, SIGKILL);
+    kill(rank, SIGKILL);
+    CHECK_INT(waitpid(rank, NULL, 0), rank);
+    close(listener);
+    close(near);
+    close(told[0]);
+    close(told[1]);
+}
+
+TEST(the_other_end_of_a_connection_and_its_forks)
+{
+    leave_the_network();
+    test_forks_of_the_other_end(false);
+    test_forks_of_the_other_end(true);
 }
 
 // A child had the other end, too, and was taken for its owner. Its number is soon another process's.

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/budget.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "tracer/record/task_proc.h"
 
@@ -22,6 +23,7 @@ enum {
     FILES_SOCKETS_NS = 1000000000, // the table of connections is read at most this often
     FILES_TABLE_MAX = 1 << 20,     // bytes of /proc/PID/net/tcp: some 7,000 connections; the rest have no peer
     FILES_OWNERS = 64,             // sockets whose process is known, by hash
+    FILES_HOLDERS_MAX = 64,        // processes that have one socket; of more not all are looked at
     FILES_OWNERS_NS = 1000000000,  // every process's descriptors are read at most this often: some 5 ms for 200 processes
     FILES_ADDRESS_MAX = 48,
     FILES_SHARE_DIVISOR = 100, // 1 %; a server with 3,000 connections would take 60 % of a core
@@ -32,6 +34,11 @@ struct files_owner {
     uint64_t inode; // of a socket
     uint32_t tgid;  // 0: not known
     uint64_t start_ns;
+};
+
+struct files_holder { // a process that has the socket
+    uint32_t tgid, parent;
+    uint64_t start_ns, code, stack;
 };
 
 // A line of /proc/PID/net/tcp, addresses as the kernel prints them.
@@ -182,35 +189,68 @@ static bool files_owns(const struct files_owner *owner, uint64_t inode)
            stat.state != 'Z' && stat.state != 'X';
 }
 
-// Of several processes that have it, the one started last: a parent that forgot to close what its child inherited is
-// not the one that uses it.
-static uint32_t files_owner(struct files *files, uint64_t inode, int64_t now_ns)
+static size_t files_find_holders(uint64_t inode, struct files_holder ret[FILES_HOLDERS_MAX])
+{
+    char socket[40];
+    size_t count = 0;
+    snprintf(socket, sizeof socket, "socket:[%" PRIu64 "]", inode);
+    DIR *dir = opendir("/proc");
+    for (struct dirent *entry; dir && count < FILES_HOLDERS_MAX && (entry = readdir(dir));) {
+        uint32_t tgid = (uint32_t)strtoul(entry->d_name, NULL, 10);
+        struct proc_stat stat;
+        if (!tgid || !files_has_socket(entry->d_name, socket) || proc_stat_of((pid_t)tgid, &stat))
+            continue;
+        ret[count++] = (struct files_holder){.tgid = tgid,
+                                             .parent = (uint32_t)stat.parent,
+                                             .start_ns = stat.start_ticks * TASK_TICK_NS,
+                                             .code = stat.code_begin,
+                                             .stack = stat.stack_begin};
+    }
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+// Who forked the holder and has the socket, too. NULL: nobody, or it is another program by now, which keeps what it was given.
+static const struct files_holder *files_forked_by(const struct files_holder *holder, const struct files_holder *all, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (all[i].tgid == holder->parent && all[i].code == holder->code && all[i].stack == holder->stack && holder->stack > 1) // 0 or 1: not told
+            return &all[i];
+    return NULL;
+}
+
+// Of several processes that have it, the one started last: a parent that forgot to close what another program inherited is not the one that
+// uses it. But of a process and its forks (workers of a data loader have all sockets of their rank) it is the process; unless who waits
+// has this end, too: then all of them inherited both.
+static uint32_t files_owner(struct files *files, uint32_t asker, uint64_t inode, int64_t now_ns)
 {
     struct files_owner *owner = &files->owners[inode % FILES_OWNERS];
     if (files_owns(owner, inode))
         return owner->tgid;
     if (now_ns - files->owners_ns < FILES_OWNERS_NS)
         return 0;
-    char socket[40];
-    snprintf(socket, sizeof socket, "socket:[%" PRIu64 "]", inode);
+    struct files_holder holders[FILES_HOLDERS_MAX];
+    size_t count = files_find_holders(inode, holders);
+    const struct files_holder *found = NULL, *by;
+    bool inherited = false;
+    for (size_t i = 0; i < count; i++) {
+        found = found && holders[i].start_ns < found->start_ns ? found : &holders[i];
+        inherited |= holders[i].tgid == asker;
+    }
+    for (size_t i = 0; i < count && !inherited && (by = files_forked_by(found, holders, count)); i++)
+        found = by;
     files->owners_ns = now_ns;
     *owner = (struct files_owner){.inode = inode};
-    DIR *dir = opendir("/proc");
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        uint32_t tgid = (uint32_t)strtoul(entry->d_name, NULL, 10);
-        struct task_stat stat;
-        if (!tgid || !files_has_socket(entry->d_name, socket) || !task_stat_read(tgid, &stat) || stat.start_ns < owner->start_ns)
-            continue;
-        owner->start_ns = stat.start_ns;
-        owner->tgid = tgid;
+    if (found) {
+        owner->tgid = found->tgid;
+        owner->start_ns = found->start_ns;
     }
-    if (dir)
-        closedir(dir);
     return owner->tgid;
 }
 
 // The end that has our addresses the other way round.
-static uint32_t files_find_peer(struct files *files, const struct files_connection *own, int64_t now_ns)
+static uint32_t files_find_peer(struct files *files, uint32_t tgid, const struct files_connection *own, int64_t now_ns)
 {
     struct files_connection other;
     char text[2 * FILES_ADDRESS_MAX + 4];
@@ -218,7 +258,7 @@ static uint32_t files_find_peer(struct files *files, const struct files_connecti
     for (int i = 0; i < 2; i++) {
         const char *at = files->tables[i] ? strstr(files->tables[i], text) : NULL;
         if (at && files_parse(files_line(files->tables[i], at), &other) && other.inode)
-            return files_owner(files, other.inode, now_ns);
+            return files_owner(files, tgid, other.inode, now_ns);
     }
     return 0;
 }
@@ -234,7 +274,7 @@ static bool files_remote(struct files *files, uint32_t tgid, uint64_t inode, int
     files_read_tables(files, tgid, now_ns);
     bool found = files_connection(files, inode, &connection) && files_address(connection.remote, address, size);
     if (found)
-        *ret_peer = files_find_peer(files, &connection, now_ns);
+        *ret_peer = files_find_peer(files, tgid, &connection, now_ns);
     budget_end(&files->budget);
     return found;
 }
