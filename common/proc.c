@@ -124,14 +124,20 @@ int64_t proc_status_number(const char *dir, const char *key)
     return proc_status_numbers(dir, &key, 1, &value) ? -1 : value;
 }
 
+char *proc_variable_of(const char *text, size_t len, const char *name)
+{
+    size_t name_len = strlen(name);
+    for (size_t at = 0; at < len; at += strlen(text + at) + 1)
+        if (strncmp(text + at, name, name_len) == 0 && text[at + name_len] == '=')
+            return xstrdup(text + at + name_len + 1);
+    return NULL;
+}
+
 char *proc_variable(const char *dir, const char *name)
 {
-    char *path = xasprintf("%s/environ", dir), *found = NULL;
-    size_t len = 0, name_len = strlen(name);
-    char *text = string_read_file(path, 1 << 20, &len);
-    for (size_t at = 0; text && at < len && !found; at += strlen(text + at) + 1)
-        if (strncmp(text + at, name, name_len) == 0 && text[at + name_len] == '=')
-            found = xstrdup(text + at + name_len + 1);
+    char *path = xasprintf("%s/environ", dir);
+    size_t len = 0;
+    char *text = string_read_file(path, 1 << 20, &len), *found = text ? proc_variable_of(text, len, name) : NULL;
     free(path);
     free(text);
     return found;

@@ -31,6 +31,7 @@ pid_t proc_tgid(pid_t tid); // the process of a thread; or a negative code as ab
 // The value of a variable in the environment that the process was started with (the first 1 MiB of it), the caller's. NULL: unset,
 // or not to be read.
 char *proc_variable(const char *dir, const char *name);
+char *proc_variable_of(const char *text, size_t len, const char *name); // of an environment that was read, with a zero behind it
 // The pid of the process, or the tid of a task, as we know it and as it knows it itself: in the innermost namespace. Returns how
 // many namespaces deep it stands, seen from here; 0: it is gone.
 int proc_pids(const char *dir, pid_t *ret_outer, pid_t *ret_inner);

@@ -79,6 +79,25 @@ TEST(which_rank_a_launcher_made_it)
     CHECK(!task_rank_read(0x7ffffff0, &rank, &ranks)); // no such process
 }
 
+TEST(a_variable_of_a_process)
+{
+    char *const words[] = {(char *)"LONGER_NAME=1", (char *)"NAME=a=b", (char *)"EMPTY=", NULL}, *const line[] = {(char *)"sleep", (char *)"60", NULL};
+    pid_t child = -1;
+    char *told = NULL, *empty, *none;
+    CHECK_INT(posix_spawn(&child, "/bin/sleep", NULL, NULL, line, words), 0);
+    for (int i = 0; i < 5000 && !(told = task_variable_read((uint32_t)child, "NAME")); i++) // its environment stands where it will by then
+        usleep(1000);
+    empty = task_variable_read((uint32_t)child, "EMPTY");
+    none = task_variable_read((uint32_t)child, "NAM");
+    CHECK_STR(told ? told : "", "a=b");
+    CHECK(empty && !*empty && !none);
+    kill(child, SIGKILL);
+    CHECK_INT(waitpid(child, NULL, 0), child);
+    CHECK(!task_variable_read((uint32_t)child, "NAME"));
+    free(told);
+    free(empty);
+}
+
 // A connection of this process to itself, and to a child that took over the other end.
 TEST(the_other_end_of_a_connection)
 {

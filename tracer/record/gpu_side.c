@@ -166,9 +166,7 @@ static bool gpu_side_is_unprepared(pid_t pid)
 // Why the GPU side of a process with CUDA is missing.
 static char *gpu_side_why(const struct gpu_side *side, pid_t pid)
 {
-    char dir[64], *why;
-    snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
-    char *named = proc_variable(dir, "CUDA_INJECTION64_PATH");
+    char *why, *named = task_variable_read((uint32_t)pid, "CUDA_INJECTION64_PATH");
     if (named && strstr(named, "libupgate_inject"))
         why = xasprintf("gpu: CUDA of process %d did not load '%s': can it be read there? UPGATE_INJECT_DEBUG=1 in its "
                         "environment tells more", (int)pid, named);

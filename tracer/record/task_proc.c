@@ -47,6 +47,16 @@ bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks)
     return told;
 }
 
+char *task_variable_read(uint32_t tgid, const char *name)
+{
+    char path[64];
+    size_t len = 0;
+    snprintf(path, sizeof path, "/proc/%u/environ", tgid);
+    char *text = target_file_text(path, TASK_ENVIRONMENT_MAX, &len), *found = text ? proc_variable_of(text, len, name) : NULL;
+    free(text);
+    return found;
+}
+
 char *task_cmdline_read(uint32_t tgid)
 {
     char path[64];
