@@ -532,7 +532,11 @@ TEST(what_a_thread_did_that_has_ended)
                                   .what = UG_TASK_FORK,
                                   .ppid = (__u32)target,
                                   .target = 1};
-    struct ug_total total = {.head = {.kind = UG_EVENT_TOTAL}, .tid = pid, .tgid = pid, .switches = 5, .short_gaps = 4, .short_gap_ns = 3000000, .run_ns = 2000000};
+    struct ug_total total = {.head = {.kind = UG_EVENT_TOTAL}, .tid = pid, .tgid = pid};
+    total.switches = 5;
+    total.short_gaps = 4;
+    total.short_gap_ns = 3000000;
+    total.run_ns = 2000000;
     push(&event, sizeof event, NULL, 0);
     push(&total, sizeof total, NULL, 0);
     event.at_ns = 7500000;
