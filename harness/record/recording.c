@@ -36,6 +36,10 @@ enum {
     RECORDING_PROGRESS_NS = 500000000,
     RECORDING_NICE = -10,
     RECORDING_SLOTS = 64, // processes of a started program that may make step calls
+    // Of each of them: 1 MiB, read ten times a second or more often; and texts, tensors are nobody's here. A program's own libraries want
+    // /dev/shm, too, and a container's has 64 MiB.
+    RECORDING_RECORDS = 16384,
+    RECORDING_BYTES = 256 << 10,
     RECORDING_LARGE_BYTES = 128 << 10,
     RECORDING_TEXT_MAX = 200, // as harness/run/samples.c
 };
@@ -118,7 +122,10 @@ static int recording_open_store(struct recording *recording, struct error *err)
 // A program that makes no step calls costs nothing; one that cannot have the file is recorded all the same.
 static void recording_open_steps(struct recording *recording)
 {
-    struct reader_opts opts = {.slot_count = recording->opts->step_slots ? recording->opts->step_slots : RECORDING_SLOTS, .open = true};
+    struct reader_opts opts = {.slot_count = recording->opts->step_slots ? recording->opts->step_slots : RECORDING_SLOTS,
+                               .ring_records = RECORDING_RECORDS,
+                               .ring_bytes = RECORDING_BYTES,
+                               .open = true};
     recording->steps_path = xasprintf("/dev/shm/upgate-%d-%lld-record", getpid(),
                                       (long long)process_start_ticks(getpid()));
     if (reader_create(&recording->steps, recording->steps_path, &opts, NULL)) {

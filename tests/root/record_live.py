@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -371,6 +372,15 @@ def test_steps_of_more_processes_than_have_room(case):
     check(done, 0, "64 steps", "steps: 2 processes found no room beside 64 others")
     assert case.rows("SELECT seen, kept, dropped, breach FROM ledger WHERE producer = 'steps' AND kind = 'processes'") == [(66, 64, 2, 1)]
     assert "steps: 2 processes found no room" in case.value("SELECT missing FROM recording")
+
+
+def test_room_for_steps(case):
+    """A process whose steps are recorded takes little of /dev/shm, where its own libraries want room."""
+    header = case.path("header")
+    check(case.run("--", "sh", "-c", "head -c 64 $UPGATE_STEPS > %s" % header), 0)
+    with open(header, "rb") as file:
+        _, _, slots, _, _, _, _, _, _, stride = struct.unpack("<QIIIIQQQQQ", file.read())  # struct ug_step_header
+    assert slots == 64 and 1 << 20 <= stride <= 2 << 20, (slots, stride)
 
 
 def test_target_is_killed(case):
