@@ -292,7 +292,7 @@ static void event_total(struct recorder *recorder, const struct ug_total *total)
         return;
     struct ug_task task = {.tid = total->tid, .tgid = total->tgid};
     memcpy(task.comm, known->comm, sizeof task.comm);
-    uint32_t thread = tasks_thread_id(recorder->tasks, &task, clock_monotonic_ns(), false);
+    uint32_t thread = tasks_thread_id(recorder->tasks, &task, 0, false); // 0: also of a process that was just seen to have ended
     struct row row = writer_row(recorder->writer, WRITER_TOTAL);
     row_int(&row, thread);
     row_int(&row, (int64_t)total->switches);
