@@ -33,6 +33,8 @@ void doctor_fact(struct doctor_finding *finding, const char *name, json_t *value
 
 // A file below the root, without blanks around it; NULL when it cannot be read. The caller frees.
 char *doctor_read(const struct doctor *doctor, const char *path);
+// What the cgroups of this process allow, as limits_cgroup() has it. New reference.
+json_t *check_limits(const struct doctor *doctor);
 
 void check_freezer(struct doctor *doctor);
 void check_priority(struct doctor *doctor);

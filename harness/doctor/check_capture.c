@@ -82,7 +82,22 @@ static const char *capture_advice(const char *why, int *ret_reason)
 static const char capture_grant[] =
     "run as root, or for a group whose members may look into every process: "
     "f=\"$(command -v upgate)\"; sudo groupadd -f upgate; sudo chgrp upgate \"$f\"; "
-    "sudo chmod 0750 \"$f\"; sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep \"$f\"";
+    "sudo chmod 0750 \"$f\"; sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep \"$f\" (with those that other lines ask "
+    "for: setcap replaces)";
+// Root of a container: a file has no right that the container has not.
+static const char capture_container[] =
+    "give the container these rights (docker, podman: --cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE --cap-add SYSLOG, and where "
+    "its seccomp profile refuses bpf() and perf_event_open() all the same, one that allows them), or run outside of it";
+
+static bool capture_is_root(const struct doctor *doctor)
+{
+    char *status = doctor_read(doctor, "/proc/self/status");
+    const char *at = status ? strstr(status, "\nUid:") : NULL;
+    unsigned real, effective;
+    bool root = at && sscanf(at + strlen("\nUid:"), "%u %u", &real, &effective) == 2 && effective == 0;
+    free(status);
+    return root;
+}
 
 // Permission and BTF can be had on a kernel that refuses the programs all the same: "BPF yes" only
 // when they were loaded.
@@ -110,7 +125,8 @@ void check_tracing(struct doctor *doctor)
                     "`upgate ab` still compares",
                     trouble    ? advice
                     : !has_btf ? "a kernel with CONFIG_DEBUG_INFO_BTF (/sys/kernel/btf/vmlinux)"
-                               : capture_grant);
+                    : capture_is_root(doctor) ? capture_container
+                                              : capture_grant);
     doctor_fact(finding, "perf", json_boolean(perf));
     doctor_fact(finding, "bpf", json_boolean(bpf && !trouble));
     doctor_fact(finding, "btf", json_boolean(has_btf));
@@ -154,21 +170,23 @@ void check_python_stacks(struct doctor *doctor)
     char *text = doctor_read(doctor, "/proc/sys/kernel/yama/ptrace_scope");
     int scope = text ? atoi(text) : 0;
     bool capable = capture_has(capture_capabilities(doctor), CAPTURE_CAP_SYS_PTRACE);
-    bool all = scope < 3 && capable, own = scope == 0;
+    bool all = scope < 3 && capable, none = scope >= 3 || (scope == 2 && !capable), own = scope == 0;
     struct doctor_finding *finding =
         doctor_add(doctor, "python-stacks", all ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
                    "memory of %s can be read (ptrace_scope %s%s)",
-                   all          ? "any process"
-                   : scope >= 3 ? "no other process"
-                   : own        ? "own processes only"
-                                : "own children only",
+                   all    ? "any process"
+                   : none ? "no other process"
+                   : own  ? "own processes only"
+                          : "own children only",
                    text ? text : "none", capable ? "" : ", no CAP_SYS_PTRACE");
     if (!all)
         doctor_lose(
             finding,
-            scope >= 3 ? "Python frames of every program: the line that waited is not shown"
-                       : "Python frames and command lines of other users' programs; without "
-                         "them a stall shows kernel and native frames only",
+            none  ? "Python frames of every program: the line that waited is not shown"
+            : own ? "Python frames and command lines of other users' programs; without "
+                    "them a stall shows kernel and native frames only"
+                  : "Python frames of programs that upgate has not started itself; without "
+                    "them a stall shows kernel and native frames only",
             scope >= 3 ? "boot without kernel.yama.ptrace_scope=3, which cannot be taken back"
                        : "run as root or with CAP_SYS_PTRACE; in a container: --cap-add "
                          "SYS_PTRACE");

@@ -158,7 +158,8 @@ void check_shared_memory(struct doctor *doctor)
                        path, strerror(errno));
         finding->required = true;
         doctor_lose(finding, "the step protocol has no place: no launch can be started",
-                    "mount -t tmpfs -o mode=1777 tmpfs /dev/shm");
+                    "mkdir -p /dev/shm && mount -t tmpfs -o mode=1777 tmpfs /dev/shm; docker, podman: --shm-size=1g; Kubernetes: an "
+                    "emptyDir with medium: Memory at /dev/shm");
         return;
     }
     uint64_t bytes = (uint64_t)info.f_bavail * info.f_frsize;
@@ -182,20 +183,30 @@ void check_memory(struct doctor *doctor)
 {
     char *text = doctor_read(doctor, "/proc/meminfo");
     const char *at = text ? strstr(text, "MemAvailable:") : NULL;
-    char size[32];
+    char size[32], whole[32];
     uint64_t bytes = at ? strtoull(at + strlen("MemAvailable:"), NULL, 10) * 1024 : 0;
-    bool tight = !at || bytes < CHECK_MEMORY_ENOUGH;
+    json_t *limits = check_limits(doctor);
+    const json_t *limit = json_object_get(limits, "memory_max_bytes");
+    uint64_t allowed = json_is_integer(limit) ? (uint64_t)json_integer_value(limit) : UINT64_MAX;
+    bool bound = at && allowed < bytes, tight = !at || (bound ? allowed : bytes) < CHECK_MEMORY_ENOUGH;
+    unit_format_bytes(whole, sizeof whole, (double)bytes);
     struct doctor_finding *finding =
-        at ? doctor_add(doctor, "memory", tight ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
-                        "%s available", unit_format_bytes(size, sizeof size, (double)bytes))
-           : doctor_add(doctor, "memory", DOCTOR_STATUS_LIMITED, "available memory is not known");
-    if (tight)
+        !at     ? doctor_add(doctor, "memory", DOCTOR_STATUS_LIMITED, "available memory is not known")
+        : bound ? doctor_add(doctor, "memory", tight ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
+                             "the cgroup may use %s; the machine has %s available",
+                             unit_format_bytes(size, sizeof size, (double)allowed), whole)
+                : doctor_add(doctor, "memory", tight ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK, "%s available", whole);
+    if (tight && bound)
+        doctor_lose(finding, "both sides of a pair are alive at once, and the kernel ends one of them where they need more",
+                    "raise the limit (docker: --memory; Kubernetes: limits.memory), use smaller workloads, or interleave: launches");
+    else if (tight)
         doctor_lose(
             finding,
             "both sides of a pair are alive at once; where they do not fit, launches run one "
             "after the other, which needs many more pairs",
             "free memory, or use smaller workloads");
-    doctor_fact(finding, "available_bytes", at ? json_integer((json_int_t)bytes) : json_null());
+    doctor_fact(finding, "available_bytes", at ? json_integer((json_int_t)(bound ? allowed : bytes)) : json_null());
+    json_decref(limits);
     free(text);
 }
 

@@ -135,9 +135,12 @@ void check_priority(struct doctor *doctor)
         finding,
         "on CPUs that the workload keeps busy a turn may begin a scheduler slice late (measured: "
         "2.9 ms instead of 0.1 ms)",
-        "run as root, or give the user 'rtprio 1' in /etc/security/limits.conf, or for a group: "
-        "f=\"$(command -v upgate)\"; sudo groupadd -f upgate; sudo chgrp upgate \"$f\"; "
-        "sudo chmod 0750 \"$f\"; sudo setcap cap_sys_nice+ep \"$f\"");
+        geteuid() == 0
+            ? "root needs CAP_SYS_NICE for it (docker, podman: --cap-add SYS_NICE), and in a cgroup of v1 time of "
+              "its own (cpu.rt_runtime_us)"
+            : "run as root, or give the user 'rtprio 1' in /etc/security/limits.conf, or for a group: "
+              "f=\"$(command -v upgate)\"; sudo groupadd -f upgate; sudo chgrp upgate \"$f\"; "
+              "sudo chmod 0750 \"$f\"; sudo setcap cap_sys_nice+ep \"$f\" (with those that other lines ask for: setcap replaces)");
 }
 
 void check_cpus(struct doctor *doctor)
@@ -155,24 +158,34 @@ void check_cpus(struct doctor *doctor)
     int used = CPU_COUNT(&chosen);
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     struct doctor_finding *finding =
-        doctor_add(doctor, "cpus", online == 1 ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
+        doctor_add(doctor, "cpus", used == 1 ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
                    "%ld online; both sides would be pinned to %s", online, text);
-    if (online == 1)
+    if (used == 1)
         doctor_lose(finding, "the harness shares the only CPU with the workload",
-                    "use a machine with 2 CPUs or more");
+                    online == 1 ? "use a machine with 2 CPUs or more"
+                                : "give this container or session 2 CPUs or more (docker: --cpuset-cpus; taskset)");
     doctor_fact(finding, "online", json_integer(online));
     doctor_fact(finding, "used", json_integer(used));
     doctor_fact(finding, "list", json_string(text));
     free(text);
 }
 
-// A CPU quota stops a group in the middle of a block whenever it is used up.
-void check_quota(struct doctor *doctor)
+json_t *check_limits(const struct doctor *doctor)
 {
     json_t *missing = json_object();
     char *self = xasprintf("%s/proc/self", doctor->root);
     char *mounts = xasprintf("%s/proc/self/mountinfo", doctor->root);
     json_t *limits = limits_cgroup(self, mounts, missing);
+    json_decref(missing);
+    free(self);
+    free(mounts);
+    return limits;
+}
+
+// A CPU quota stops a group in the middle of a block whenever it is used up.
+void check_quota(struct doctor *doctor)
+{
+    json_t *limits = check_limits(doctor);
     const json_t *cores = json_object_get(limits, "cpu_quota_cores");
     struct doctor_finding *finding;
     if (json_is_number(cores)) {
@@ -192,7 +205,4 @@ void check_quota(struct doctor *doctor)
         doctor_fact(finding, "cores", json_null());
     }
     json_decref(limits);
-    json_decref(missing);
-    free(self);
-    free(mounts);
 }

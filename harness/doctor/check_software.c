@@ -87,12 +87,21 @@ void check_gpu(struct doctor *doctor)
     } else {
         const char *driver = json_string_value(json_object_get(gpu, "driver"));
         const char *name = json_string_value(json_object_get(json_array_get(devices, 0), "name"));
-        bool nvml = json_object_size(missing) == 0;
-        finding = doctor_add(doctor, "gpu", nvml ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
-                             "%zu GPU%s, %s; driver %s", json_array_size(devices),
+        const char *why = json_string_value(json_object_get(missing, "host.gpu.devices"));
+        bool nvml = json_object_size(missing) == 0, other = why && strstr(why, GPU_OTHER_DRIVER);
+        finding = doctor_add(doctor, "gpu",
+                             nvml    ? DOCTOR_STATUS_OK
+                             : other ? DOCTOR_STATUS_MISSING
+                                     : DOCTOR_STATUS_LIMITED,
+                             "%zu GPU%s, %s; driver %s%s%s", json_array_size(devices),
                              json_array_size(devices) == 1 ? "" : "s",
-                             name ? name : "model not known", driver ? driver : "not known");
-        if (!nvml)
+                             name ? name : "model not known", driver ? driver : "not known",
+                             other ? "; " : "", other ? GPU_OTHER_DRIVER : "");
+        if (other)
+            doctor_lose(finding, "no program can use the GPU until they are the same: nvidia-smi says 'Driver/library version mismatch'",
+                        "reboot, or end what uses the GPU and load the kernel modules of NVIDIA anew; a container that is older "
+                        "than the driver has to be started anew");
+        else if (!nvml)
             doctor_lose(finding,
                         "peak_gpu_memory, clocks and power limits are not known without NVML",
                         "install the driver's libnvidia-ml.so.1 (Debian: libnvidia-ml1; "
@@ -131,6 +140,26 @@ static void check_list_certificates(const struct certificate *all, int count, st
     }
 }
 
+// May the file be written, or be made with its directories? errno says why not.
+static bool check_can_write(const char *path)
+{
+    char *at = xstrdup(path);
+    bool file = true;
+    while (access(at, F_OK) < 0 && strcmp(at, "/") != 0 && strcmp(at, ".") != 0) {
+        char *slash = strrchr(at, '/');
+        if (slash)
+            slash[slash == at] = 0;
+        else
+            strcpy(at, ".");
+        file = false;
+    }
+    bool can = access(at, file ? W_OK : W_OK | X_OK) == 0;
+    int saved = errno;
+    free(at);
+    errno = saved;
+    return can;
+}
+
 static void check_certificates(struct doctor *doctor, const char *path, const char *key)
 {
     struct strbuf text = {0};
@@ -141,12 +170,17 @@ static void check_certificates(struct doctor *doctor, const char *path, const ch
     if (rc == 0)
         check_list_certificates(all, count, &text, facts);
     certificates_free(all, count);
+    const char *refused = rc && !check_can_write(path) ? strerror(errno) : NULL;
     struct doctor_finding *finding =
-        doctor_add(doctor, "calibration", rc ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK, "%s",
+        doctor_add(doctor, "calibration", rc ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK, "%s%s%s%s%s",
                    rc == 0         ? text.text
                    : rc == -ENOENT ? "this host has no certificate"
-                                   : err.text);
-    if (rc)
+                                   : err.text,
+                   refused ? ", and '" : "", refused ? path : "", refused ? "' cannot be written: " : "", refused ? refused : "");
+    if (refused)
+        doctor_lose(finding, "no certificate can be kept: each run that would pass makes a control of its own, which takes longer",
+                    "export UPGATE_STATE_DIR=DIRECTORY, one that can be written and is there for the next run, too");
+    else if (rc)
         doctor_lose(finding,
                     "a run that would pass shows first that a regression would be seen, which takes "
                     "longer",

@@ -15,6 +15,7 @@
 
 enum {
     NVML_SUCCESS = 0,
+    NVML_OTHER_DRIVER = 18, // NVML_ERROR_LIB_RM_VERSION_MISMATCH
     NVML_TEXT = 96,
     GPU_COUNT_MAX = 64,
     NVML_CLOCK_GRAPHICS = 0,
@@ -56,6 +57,7 @@ static void *symbol(struct nvml *nvml, const char *newer, const char *older)
     return found || !older ? found : dlsym(nvml->handle, older);
 }
 
+// 0, what nvmlInit() says, or -1 without a library that can be used.
 static int nvml_open(struct nvml *nvml, const char *path)
 {
     *nvml = (struct nvml){.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
@@ -91,7 +93,7 @@ static int nvml_open(struct nvml *nvml, const char *path)
         memcpy(wanted[i].to, &found,
                sizeof(found)); // C has no cast from object to function pointer
     }
-    return nvml->init && nvml->count && nvml->by_index && nvml->init() == NVML_SUCCESS ? 0 : -1;
+    return nvml->init && nvml->count && nvml->by_index ? nvml->init() : -1;
 }
 
 static void nvml_close(struct nvml *nvml)
@@ -239,13 +241,12 @@ json_t *gpu_collect(const char *root, const char *nvml_path, json_t *missing)
     struct nvml nvml;
     collect_proc(root, driver);
     const char *path = nvml_path ? nvml_path : "libnvidia-ml.so.1";
-    if (nvml_open(&nvml, path) == 0)
+    int failed = nvml_open(&nvml, path);
+    if (failed == NVML_SUCCESS)
         collect_nvml(&nvml, driver, devices);
     else if (json_object_size(driver))
-        missing_add(missing, "host.gpu.devices",
-                    "NVML (%s) cannot be used: clocks and power limits are "
-                    "not known",
-                    path);
+        missing_add(missing, "host.gpu.devices", "NVML (%s) cannot be used%s: clocks and power limits are not known", path,
+                    failed == NVML_OTHER_DRIVER ? ", " GPU_OTHER_DRIVER : "");
     nvml_close(&nvml);
     if (!json_array_size(devices))
         collect_proc_gpus(root, devices);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The doctor on machines made of files: what it says when something is there, limited or missing.
+#include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -36,7 +38,7 @@ static void machine_remove(void)
     free(command);
 }
 
-static void expect(void (*check)(struct doctor *), enum doctor_status status, const char *words)
+static void expect_remedy(void (*check)(struct doctor *), enum doctor_status status, const char *words, const char *remedy)
 {
     struct doctor *doctor = xcalloc(1, sizeof *doctor);
     doctor->root = root;
@@ -46,7 +48,14 @@ static void expect(void (*check)(struct doctor *), enum doctor_status status, co
     CHECK_CONTAINS(doctor->findings[0].found, words);
     CHECK_INT(doctor->findings[0].lost == NULL, status == DOCTOR_STATUS_OK);
     CHECK_INT(doctor->findings[0].remedy == NULL, status == DOCTOR_STATUS_OK);
+    if (remedy)
+        CHECK_CONTAINS(doctor->findings[0].remedy, remedy);
     doctor_free(doctor);
+}
+
+static void expect(void (*check)(struct doctor *), enum doctor_status status, const char *words)
+{
+    expect_remedy(check, status, words, NULL);
 }
 
 TEST(a_bare_machine_is_limited_everywhere)
@@ -150,6 +159,89 @@ TEST(a_cpu_quota_is_found)
     free(group);
     free(mounts);
     machine_remove();
+}
+
+// A container on a large machine has what its cgroup allows.
+TEST(a_limit_of_memory_is_found)
+{
+    machine_new();
+    char *mounts = xasprintf("30 20 0:26 / %s/cgroup rw - cgroup2 cgroup2 rw\n", root);
+    machine_write("/proc/meminfo", "MemTotal: 64000000 kB\nMemAvailable:   16777216 kB\n");
+    machine_write("/proc/self/cgroup", "0::/job\n");
+    machine_write("/proc/self/mountinfo", mounts);
+    machine_write("/cgroup/job/memory.max", "max\n");
+    expect(check_memory, DOCTOR_STATUS_OK, "16.0 GiB available");
+    machine_write("/cgroup/job/memory.max", "1073741824\n");
+    expect_remedy(check_memory, DOCTOR_STATUS_LIMITED, "the cgroup may use 1.00 GiB; the machine has 16.0 GiB available", "--memory");
+    machine_write("/cgroup/job/memory.max", "8589934592\n");
+    expect(check_memory, DOCTOR_STATUS_OK, "the cgroup may use 8.00 GiB");
+    free(mounts);
+    machine_remove();
+}
+
+// One CPU of many that are online is one CPU.
+TEST(a_session_with_one_cpu)
+{
+    cpu_set_t cpus;
+    int one = 0;
+    CHECK_INT(sched_getaffinity(0, sizeof cpus, &cpus), 0);
+    while (!CPU_ISSET(one, &cpus))
+        one++;
+    CPU_ZERO(&cpus);
+    CPU_SET(one, &cpus);
+    CHECK_INT(sched_setaffinity(0, sizeof cpus, &cpus), 0);
+    expect_remedy(check_cpus, DOCTOR_STATUS_LIMITED, "both sides would be pinned to ", "2 CPUs or more");
+}
+
+TEST(memory_of_processes_that_only_administrators_may_read)
+{
+    machine_new();
+    machine_write("/proc/self/status", "Name: x\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n");
+    machine_write("/proc/sys/kernel/yama/ptrace_scope", "2\n");
+    expect_remedy(check_python_stacks, DOCTOR_STATUS_LIMITED, "no other process", "CAP_SYS_PTRACE");
+    machine_write("/proc/sys/kernel/yama/ptrace_scope", "1\n");
+    expect(check_python_stacks, DOCTOR_STATUS_LIMITED, "own children only");
+    machine_remove();
+}
+
+// What helps a user on a machine, file capabilities, does not help root of a container.
+TEST(root_of_a_container_is_told_of_the_container)
+{
+    machine_new();
+    machine_write("/sys/kernel/btf/vmlinux", "x");
+    machine_write("/proc/self/status", "Name: x\nUid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\n");
+    expect_remedy(check_tracing, DOCTOR_STATUS_LIMITED, "BPF no", "--cap-add BPF");
+    machine_write("/proc/self/status", "Name: x\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n");
+    expect_remedy(check_tracing, DOCTOR_STATUS_LIMITED, "BPF no", "setcap");
+    machine_remove();
+}
+
+// After an upgrade of the driver without a reboot the GPU is there, and nothing can use it.
+TEST(libraries_of_another_driver)
+{
+    machine_new();
+    CHECK(dlopen(FIXTURE_NVML, RTLD_NOW | RTLD_LOCAL) != NULL); // it has the name of the system's
+    machine_write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5\n");
+    machine_write("/proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t NVIDIA H100\nGPU UUID: \t GPU-aaaa\n");
+    expect(check_gpu, DOCTOR_STATUS_OK, "driver 575.51.03");
+    setenv("FAKE_NVML_INIT", "18", 1); // NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    expect_remedy(check_gpu, DOCTOR_STATUS_MISSING, "1 GPU, NVIDIA H100; driver 550.54.15; the driver's libraries", "reboot");
+    setenv("FAKE_NVML_INIT", "999", 1);
+    expect_remedy(check_gpu, DOCTOR_STATUS_LIMITED, "1 GPU, NVIDIA H100; driver 550.54.15", "libnvidia-ml.so.1");
+    machine_remove();
+}
+
+TEST(a_place_for_certificates_that_cannot_be_written)
+{
+    setenv("UPGATE_STATE_DIR", "/dev/null/state", 1);
+    expect_remedy(check_calibration, DOCTOR_STATUS_LIMITED, "'/dev/null/state/calibration.db' cannot be written", "UPGATE_STATE_DIR");
+    char dir[] = "/tmp/upgate-doctor-state-XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    char *state = xasprintf("%s/to/come", dir);
+    setenv("UPGATE_STATE_DIR", state, 1);
+    expect_remedy(check_calibration, DOCTOR_STATUS_LIMITED, "this host has no certificate", "upgate ab --aa");
+    CHECK_INT(rmdir(dir), 0); // nothing was made
+    free(state);
 }
 
 TEST(what_is_required_and_missing_stops_the_main_job)

@@ -162,6 +162,19 @@ TEST(gpu_without_nvml)
     remove_root();
 }
 
+TEST(gpu_with_libraries_of_another_driver)
+{
+    make_root();
+    put("/proc/driver/nvidia/version", nvidia_version);
+    setenv("FAKE_NVML_INIT", "18", 1);
+    json_t *missing = json_object(), *gpu = gpu_collect(root, FIXTURE_NVML, missing);
+    CHECK_STR(json_string_value(json_object_get(gpu, "driver")), "550.54.15");
+    CHECK_CONTAINS(json_string_value(json_object_get(missing, "host.gpu.devices")), GPU_OTHER_DRIVER);
+    json_decref(gpu);
+    json_decref(missing);
+    remove_root();
+}
+
 TEST(gpu_through_nvml)
 {
     make_root();
