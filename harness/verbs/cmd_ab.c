@@ -117,11 +117,13 @@ static int ab_plan(const struct ab_values *values, const struct options_rest *re
     if (path && (values->baseline || values->candidate || rest->command))
         return error_set(err, -EINVAL, "a plan names its own sides and commands: leave out --baseline, "
                                        "--candidate and the command, or the plan");
+    if (values->aa && values->candidate)
+        return error_set(err, -EINVAL, "--aa runs the baseline against itself: leave out --candidate");
     if (values->step && plan_check_step(values->step, err))
         return -EINVAL;
     if (values->step && values->steps_from_given && strcmp(values->steps_from, "auto") != 0)
         return error_set(err, -EINVAL, "--step names steps that are found: not with --steps-from calls or off");
-    const char *candidate = values->aa && !values->candidate ? values->baseline : values->candidate;
+    const char *candidate = values->aa ? values->baseline : values->candidate;
     if (!path && (!values->baseline || !candidate))
         return error_set(err, -EINVAL, "nothing to run: name a plan, or both --baseline and --candidate");
     int rc = path ? plan_load(path, ret_plan, err)

@@ -95,7 +95,10 @@ static int doctor_run(int argc, char **argv)
             log_warn("--seed changes nothing here: nothing is drawn");
         if (values.image)
             rc = plan_check_image(values.image, &err);
-        if (rc == 0 && !values.common.dry_run)
+        if (rc == 0 && values.common.dry_run)
+            printf("would look at %s%s; nothing is said of what it allows\n", values.image ? "image " : "this machine",
+                   values.image ? values.image : "");
+        else if (rc == 0)
             rc = doctor_visit(&values, &can_run, &err);
     }
     if (rc)

@@ -367,8 +367,12 @@ static int env_load(const struct env_values *values, const struct options_rest *
         return error_set(err, -EINVAL,
                          "nothing to read: name a PLAN.yaml or RUN.db, or both --baseline and "
                          "--candidate");
-    if (path && env_is_store(path))
-        return env_read_store(path, wanted, sides, err);
+    if (path && env_is_store(path)) {
+        int code = env_read_store(path, wanted, sides, err);
+        if (!code && values->common.dry_run)
+            printf("would show what is stored in '%s'\n", path);
+        return code;
+    }
     struct plan *plan = NULL;
     int code = path ? plan_load(path, &plan, err)
                     : plan_from_command(values->baseline, values->candidate, NULL, 0, &plan, err);
@@ -478,6 +482,8 @@ static int env_run(int argc, char **argv)
         return EXIT_CODE_PASS;
     }
     options_apply_common(&values.common);
+    if (values.common.seed_given)
+        log_warn("--seed changes nothing here: nothing is drawn");
     bool diff = !strcmp(rest.positional[0], "diff");
     bool wanted[PLAN_SIDES] = {diff || strcmp(values.side, "b"), diff || strcmp(values.side, "a")};
     struct env_sides sides = {0};
@@ -485,6 +491,8 @@ static int env_run(int argc, char **argv)
         code =
             error_set(&err, -EINVAL, "'%s' is neither 'show' nor 'diff'; try `upgate env --help`",
                       rest.positional[0]);
+    if (!code && diff && strcmp(values.side, "both"))
+        code = error_set(&err, -EINVAL, "--side is of `upgate env show`: a diff is of both sides");
     if (!code)
         code = env_load(&values, &rest, wanted, &sides, &err);
     for (int side = 0; side < PLAN_SIDES; side++) // from a command line or a store: any bytes

@@ -78,6 +78,7 @@ LINES = [
     (["no/such/plan.yaml"], ["failed to read 'no/such/plan.yaml': No such file"]),
     (["/"], ["Is a directory"]),
     (["-a", "x", "-b", "y", "--"], ["no command after '--'"]),
+    (["--aa", "-a", "x", "-b", "y"], ["--aa runs the baseline against itself: leave out --candidate"]),
     (["-a", "x", "-b", "y", "--", "{pyhton}", "t.py"], ["unknown placeholder '{pyhton}'; did you mean '{python}'?"]),
 ]
 

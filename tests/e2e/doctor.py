@@ -124,6 +124,7 @@ def test_output_is_lost():
         assert run("--json", stdout=full).returncode == 4
     assert run("-o", "/proc/none/x").returncode == 4
     assert run("surplus").returncode == 2
+    assert run("--dry-run").stdout == "would look at this machine; nothing is said of what it allows\n"
     with tempfile.TemporaryDirectory() as work:
         path = os.path.join(work, "doctor.json")
         assert run("--json", "-o", path).returncode == 0

@@ -158,6 +158,7 @@ def test_bad_input(directory):
     assert "exit code 1" in result.stderr, result.stderr
     plan = write_plan(directory, "both.yaml", "{name: a, python: python3}", "{name: b, python: python3}")
     assert "not both" in run("diff", plan, "-a", "python3", status=2).stderr
+    assert "a diff is of both sides" in run("diff", plan, "--side", "a", status=2).stderr
 
 
 def test_framework_that_does_not_import(directory):
