@@ -157,7 +157,10 @@ static void pythons_find(struct pythons *pythons)
         "envs/*/bin/python",       ".venv/bin/python",
         "venv/bin/python",         "~/.pyenv/versions/*/bin/python",
         "~/*conda*/bin/python",    "~/*conda*/envs/*/bin/python",
+        "~/*forge*/bin/python",    "~/*forge*/envs/*/bin/python",
+        "~/micromamba/envs/*/bin/python",
         "/opt/*conda*/bin/python", "/opt/*conda*/envs/*/bin/python",
+        "/opt/*forge*/bin/python", "/opt/*forge*/envs/*/bin/python",
         "/opt/venv/bin/python"};
     static const char *const active[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
     for (size_t i = 0; i < sizeof active / sizeof *active; i++) {

@@ -102,7 +102,13 @@ def test_interpreters():
         assert found == [{"path": "envs/mine/bin/python", "version": "3.9", "torch": "2.1.0+cu118",
                           "jax": "0.4.30"}], found
         assert not os.path.exists(os.path.join(work, "ran")), "the doctor ran an interpreter"
-        os.remove(program)
+        forge = os.path.join(work, "miniforge3/envs/train")  # what most conda environments are made by
+        os.makedirs(os.path.join(forge, "bin"))
+        os.makedirs(os.path.join(forge, "lib/python3.11/site-packages/torch-2.6.0.dist-info"))
+        shutil.move(program, os.path.join(forge, "bin/python"))
+        _, checks, _ = document(cwd=work, env={**ENV, "PATH": "/nonexistent", "HOME": work})
+        assert ["2.6.0"] == [i["torch"] for i in checks["python"]["facts"]["interpreters"] if "miniforge3" in i["path"]], checks["python"]
+        shutil.rmtree(forge)
         _, checks, _ = document(cwd=work, env={**ENV, "PATH": "/nonexistent", "HOME": work})
         assert checks["python"]["status"] == "missing", checks["python"]
 
