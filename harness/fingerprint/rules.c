@@ -237,6 +237,9 @@ static const struct diff_rule rules[] = {
     {"python.interpreter.site_modules", "sitecustomize", 64, 20, V, "code that runs before every program, and may change any default"},
     {"python.interpreter.foreign_libraries", "libraries of another environment", 62, 62, V,
      "LD_LIBRARY_PATH or an RPATH leads to them, and not to those that the packages bring"},
+    {"python.interpreter.tracemalloc", "tracing of allocations", 95, 50, V, "every allocation is recorded"},
+    {"python.interpreter.start_method", "start of processes", 68, 12, V,
+     "how workers of data loaders begin: fork shares what spawn and forkserver import again"},
     {"python.interpreter.version", "", 0, 0, V, why_implied},
     {"python.interpreter.implementation", "", 0, 0, V, why_implied},
     {"python.interpreter.build", "", 0, 0, V, ""},
@@ -272,6 +275,7 @@ static const struct diff_rule rules[] = {
     {"python.packages.*", "package %s", 18, 8, V, "matters if the workload's loop runs through it"},
     {"python.schema", "", 0, 0, V, ""},
     {"python.not_loaded", "", 0, 0, V, why_implied},
+    {"python.nccl_files", "files of NCCL's settings", 89, 40, V, "they steer NCCL as its variables do: /etc/nccl.conf, ~/.nccl.conf"},
     {"python.*", "%s", 30, 15, V, "said by the interpreter"},
 
     // The machine: the same for both sides unless the sides were read on two machines or days.

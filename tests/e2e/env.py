@@ -297,6 +297,18 @@ def test_collect_tells_hooks(directory):
     assert profiled(ours % "upgate._step_function") is False and profiled(ours % "other") is True
 
 
+def test_collect_tells_settings_without_a_variable(directory):
+    home = os.path.join(directory, "home")
+    write(home, ".nccl.conf", text="# ours\nNCCL_PROTO=LL\n\nNCCL_ALGO = Ring\n")
+    before = "import os, tracemalloc, multiprocessing\nos.environ['HOME'] = %r\n" % home
+    seen = collect(directory, sys.executable, before + "tracemalloc.start(); multiprocessing.set_start_method('spawn')")
+    assert seen["nccl_files"].endswith("NCCL_PROTO=LL NCCL_ALGO = Ring"), seen["nccl_files"]
+    assert seen["interpreter"]["tracemalloc"] is True and seen["interpreter"]["start_method"] == "spawn", seen["interpreter"]
+    after = "assert multiprocessing.get_start_method(allow_none=True) is None"  # asking has chosen none
+    seen = collect(directory, sys.executable, "import multiprocessing", after)["interpreter"]
+    assert seen["tracemalloc"] is False and seen["options"] == "none" and seen["start_method"] in ("fork", "forkserver"), seen
+
+
 def test_collect_tells_what_comes_from_elsewhere(directory):
     custom = write(directory, "custom.py", text="import os\n")
     before = ("import types, mmap\nmodule = types.ModuleType('sitecustomize'); module.__file__ = %r\n"

@@ -131,6 +131,10 @@ def _collect_interpreter(items):
             ("flags", lambda: {name: getattr(sys.flags, name) for name in
                                ("debug", "optimize", "dev_mode", "utf8_mode", "no_site", "isolated")}),
             ("malloc", lambda: os.environ.get("PYTHONMALLOC", "default")),
+            ("options", lambda: " ".join(sorted(name if value is True else "%s=%s" % (name, value)
+                                                for name, value in sys._xoptions.items())) or "none"),
+            ("tracemalloc", _tracemalloc),
+            ("start_method", _start_method),
             ("switch_interval_seconds", sys.getswitchinterval),
         ),
     )
@@ -146,6 +150,7 @@ def _collect_interpreter(items):
     items.read("interpreter.profiled", _profiled)
     items.read("interpreter.site_modules", _site_modules)
     items.read("interpreter.foreign_libraries", _foreign_libraries)
+    items.read("nccl_files", _nccl_files)
 
 
 def _profiled():
@@ -169,6 +174,30 @@ def _site_modules():
             with open(path, "rb") as stream:
                 found.append("%s %08x" % (name, zlib.crc32(stream.read())))
     return ", ".join(found) or "none"
+
+
+def _tracemalloc():
+    import _tracemalloc
+
+    return _tracemalloc.is_tracing()
+
+
+def _start_method():
+    """How workers of data loaders begin, where the program has not said it itself; nothing is fixed by asking."""
+    processes = sys.modules.get("multiprocessing")
+    if processes is None:
+        return None
+    return processes.get_start_method(allow_none=True) or processes.get_all_start_methods()[0]
+
+
+def _nccl_files():
+    """NCCL's settings that are in no variable: /etc/nccl.conf of the machine or image, and the user's."""
+    settings = []
+    for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf")):
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                settings += [line.strip() for line in stream.read(4096).splitlines() if "=" in line and line.strip()[0] != "#"]
+    return " ".join(settings) or "none"
 
 
 def _same_file(left, right):
