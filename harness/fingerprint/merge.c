@@ -136,6 +136,20 @@ static const char *package_version(const json_t *python, const char *path, const
     return NULL;
 }
 
+// Of a copy whose file tells nothing, or that is linked into torch. 8907 is 8.9.7, and 91002 is 9.10.2.
+static void add_cudnn_of_torch(struct parts *parts, json_int_t number)
+{
+    bool has_nine = number >= 90000;
+    char *version = has_nine ? xasprintf("%d.%d.%d", (int)(number / 10000), (int)(number / 100 % 100), (int)(number % 100))
+                             : xasprintf("%d.%d.%d", (int)(number / 1000), (int)(number / 100 % 10), (int)(number % 100));
+    for (size_t i = 0; i < parts->count; i++)
+        if (!parts->part[i].version)
+            parts->part[i].version = xstrdup(version);
+    if (!parts->count)
+        parts_add(parts, "cuDNN", version, "inside torch");
+    free(version);
+}
+
 // What the framework says about parts that are linked into it, or more exactly than a file name
 // does.
 static void add_framework_words(struct parts *parts, enum library_role role, const json_t *torch)
@@ -160,6 +174,9 @@ static void add_framework_words(struct parts *parts, enum library_role role, con
     const char *nccl = text_at(torch, "cuda.nccl_version");
     if (role == LIBRARY_ROLE_NCCL && nccl && !parts->count)
         parts_add(parts, "NCCL", nccl, "inside torch");
+    json_int_t cudnn = json_integer_value(value_at(torch, "cuda.cudnn_version"));
+    if (role == LIBRARY_ROLE_CUDNN && cudnn > 0)
+        add_cudnn_of_torch(parts, cudnn);
     const char *cuda = text_at(torch, "cuda_version");
     if (role == LIBRARY_ROLE_CUDA_RUNTIME && cuda && !parts->count)
         parts_add(parts, "CUDA runtime", cuda, "torch was built with it");

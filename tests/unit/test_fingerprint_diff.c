@@ -341,6 +341,23 @@ TEST(a_library_from_elsewhere_has_no_package_here)
     json_decref(b);
 }
 
+// Where no file and no package tells the version, torch does; and where torch holds it itself.
+TEST(cudnn_inside_torch)
+{
+    static const struct {
+        const char *libraries, *number, *want;
+    } cases[] = {{"[]", "8907", "cuDNN 8.9.7 (inside torch)"},
+                 {"[[\"/v/site-packages/torch/lib/libcudnn.so.9\",null,\"cc\"]]", "91002", "cuDNN 9.10.2 (torch's own)"},
+                 {"[[\"/usr/lib/libcudnn.so.9.1.0\",\"9.1.0\",\"cc\"]]", "90100", "cuDNN 9.1.0"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *python = xasprintf("{\"torch\":{\"version\":\"2\",\"cuda\":{\"cudnn_version\":%s}}}", cases[i].number);
+        json_t *one = side(cases[i].libraries, python);
+        CHECK_STR(text_of(json_object_get(one, "components"), "cudnn"), cases[i].want);
+        json_decref(one);
+        free(python);
+    }
+}
+
 // The same version of a package that is worked on, of two commits: not among what rarely matters.
 TEST(an_editable_package_is_looked_at)
 {
