@@ -269,7 +269,10 @@ static void apply_environment_changes(json_t *process, json_t *python)
         const char *text = json_string_value(value);
         char *shown = fingerprint_environment_value(name, text ? text : "");
         if (shown && json_is_object(environment)) {
-            json_array_append_new(names, json_text(name));
+            size_t at = 0; // sorted: an interpreter tells them in another order each time
+            while (at < json_array_size(names) && strcmp(json_string_value(json_array_get(names, at)), name) < 0)
+                at++;
+            json_array_insert_new(names, at, json_text(name));
             if (text)
                 json_object_set_new(environment, name, json_text(shown));
             else

@@ -314,6 +314,15 @@ TEST(environment_that_the_program_changed)
     json_decref(b);
 }
 
+// Python tells a set, in an order of its own in every process.
+TEST(the_order_of_what_the_program_set_is_none)
+{
+    json_t *list = diff(side("[]", "{\"environment_changes\":{\"OMP_X\":\"1\",\"MKL_X\":\"2\",\"NCCL_X\":\"3\"}}"),
+                        side("[]", "{\"environment_changes\":{\"NCCL_X\":\"3\",\"OMP_X\":\"1\",\"MKL_X\":\"2\"}}"), NULL);
+    CHECK_INT(json_array_size(list), 0);
+    json_decref(list);
+}
+
 TEST(packages_give_cuda_libraries_their_version)
 {
     json_t *b = side(
