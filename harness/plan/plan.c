@@ -454,6 +454,11 @@ int plan_from_command(const char *baseline, const char *candidate, char **comman
     return rc;
 }
 
+int plan_check_again(const struct plan *plan, struct error *err)
+{
+    return plan_check(plan, NULL, err);
+}
+
 // --- JSON
 // -------------------------------------------------------------------------------------------
 

@@ -137,6 +137,8 @@ int plan_load_gate(const char *path, struct plan_gate *ret_gate, struct error *e
 int plan_from_command(const char *baseline, const char *candidate, char **command,
                       int command_count, struct plan **ret_plan, struct error *err);
 int plan_from_json(const json_t *json, struct plan **ret_plan, struct error *err);
+// The rules that plan_load() holds a plan to, of one that options have changed since; without positions.
+int plan_check_again(const struct plan *plan, struct error *err);
 json_t *plan_to_json(const struct plan *plan);           // new reference
 json_t *plan_gate_to_json(const struct plan_gate *gate); // new reference
 void plan_free(struct plan *plan);

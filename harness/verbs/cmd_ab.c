@@ -87,7 +87,22 @@ static int ab_check_again(struct plan **plan, struct error *err)
     checked->path = (*plan)->path ? xstrdup((*plan)->path) : NULL;
     plan_free(*plan);
     *plan = checked;
-    return 0;
+    return plan_check_again(checked, err);
+}
+
+// The step of --step is the commands'; a model makes its own calls.
+static int ab_set_step(struct plan *plan, const char *step, struct error *err)
+{
+    bool any = false;
+    for (int i = 0; i < plan->workload_count; i++) {
+        struct plan_workload *workload = &plan->workloads[i];
+        if (!workload->command)
+            continue;
+        free(workload->step);
+        workload->step = xstrdup(step);
+        any = true;
+    }
+    return any ? 0 : error_set(err, -EINVAL, "--step is of commands, and no workload is one: models make step calls");
 }
 
 // What --mount names, on top of the plan's, into each side that is an image.
@@ -140,10 +155,8 @@ static int ab_plan(const struct ab_values *values, const struct options_rest *re
         plan->workloads[i].steps_from = strcmp(values->steps_from, "calls") == 0 ? PLAN_STEPS_FROM_CALLS
                                         : strcmp(values->steps_from, "off") == 0 ? PLAN_STEPS_FROM_OFF
                                                                                  : PLAN_STEPS_FROM_AUTO;
-    for (int i = 0; values->step && i < plan->workload_count; i++) {
-        free(plan->workloads[i].step);
-        plan->workloads[i].step = xstrdup(values->step);
-    }
+    if (values->step && ab_set_step(plan, values->step, err))
+        return -EINVAL;
     if (values->mount && ab_add_mounts(plan, values->mount, err))
         return -EINVAL;
     return values->steps || values->steps_from_given || values->step || values->mount ? ab_check_again(ret_plan, err) : 0;

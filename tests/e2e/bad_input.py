@@ -78,6 +78,8 @@ LINES = [
     (["no/such/plan.yaml"], ["failed to read 'no/such/plan.yaml': No such file"]),
     (["/"], ["Is a directory"]),
     (["-a", "x", "-b", "y", "--"], ["no command after '--'"]),
+    (["--step", "train.py:one", "PLAN"], ["--step is of commands, and no workload is one"]),
+    (["--steps", "50", "-a", "x", "-b", "y"], ["'dlrm-infer' makes 50 requests a launch", "needs 662"]),
     (["--aa", "-a", "x", "-b", "y"], ["--aa runs the baseline against itself: leave out --candidate"]),
     (["-a", "x", "-b", "y", "--", "{pyhton}", "t.py"], ["unknown placeholder '{pyhton}'; did you mean '{python}'?"]),
 ]
