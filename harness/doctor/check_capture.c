@@ -157,7 +157,7 @@ void check_kernel_symbols(struct doctor *doctor)
             finding,
             "stacks of the kernel have no names, and most causes of stalls are told by them",
             !head ? "a kernel with CONFIG_KALLSYMS"
-                  : "run as root or with CAP_SYSLOG, with sysctl kernel.kptr_restrict=1 or 0");
+                  : "run as root or with CAP_SYSLOG (in a container: --cap-add SYSLOG), with sysctl kernel.kptr_restrict=1 or 0");
     doctor_fact(finding, "named", json_boolean(named));
     free(restrict_text);
     free(head);
@@ -270,6 +270,11 @@ void check_capture(struct doctor *doctor)
     const char *advice = trouble ? capture_advice(trouble, &reason) : "see the sources below";
     if (trouble)
         strbuf_add(&text, "%.*s", reason, trouble);
+    unsigned long long capabilities = capture_capabilities(doctor);
+    bool allowed = capture_has(capabilities, CAPTURE_CAP_SYS_ADMIN) ||
+                   (capture_has(capabilities, CAPTURE_CAP_PERFMON) && capture_has(capabilities, CAPTURE_CAP_BPF));
+    if (trouble && !allowed && capture_is_root(doctor))
+        advice = capture_container;
     bool all = works == count;
     struct doctor_finding *finding = doctor_add(doctor, "capture",
                                                 all     ? DOCTOR_STATUS_OK
