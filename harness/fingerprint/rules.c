@@ -200,6 +200,8 @@ static const struct diff_rule rules[] = {
      "other copies of libraries may be found first; those loaded are listed by themselves"},
     {"process.environment.TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", 12, 12, V,
      "whether compilations of earlier runs are found again; some versions set it themselves"},
+    {"process.environment.TRITON_CACHE_DIR", "TRITON_CACHE_DIR", 12, 12, V,
+     "whether compilations of earlier runs are found again; torch sets it itself where it compiles"},
     {"process.environment.PYTHONPATH", "PYTHONPATH", 10, 10, V, "modules are found elsewhere"},
     {"process.environment.PYTHONHASHSEED", "PYTHONHASHSEED", 30, 30, V,
      "order of sets and of what is built from them"},

@@ -414,6 +414,8 @@ TEST(the_table_of_rules)
     CHECK_INT(diff_rule_for("process.pid", &order)->changed, 0);
     CHECK_INT(diff_rule_for("process.environment.UPGATE_STEPS", &order)->changed, 0);
     CHECK(diff_rule_for("process.environment.OMP_NUM_THREADS", &order)->changed > 85);
+    CHECK(diff_rule_for("process.environment.TRITON_CACHE_DIR", &order)->one_sided < 20); // torch sets it itself
+    CHECK(diff_rule_for("process.environment.TRITON_PTXAS_PATH", &order)->one_sided > 50);
     CHECK(diff_rule_for("libraries.cudnn.libcudnn", &order)->changed > 60);
     CHECK(order < last);
 }
