@@ -323,6 +323,8 @@ def test_collect_tells_what_comes_from_elsewhere(directory):
     before = "import mmap\nfile = open(%r, 'rb'); kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n" % library
     assert collect(directory, sys.executable, before)["interpreter"]["foreign_libraries"] == [library]
     assert collect(directory, sys.executable, before + "sys.path.append(%r)" % site)["interpreter"]["foreign_libraries"] == []
+    replaced = before + "import os; os.unlink(%r)" % library  # by an upgrade: of this environment or another, nobody knows
+    assert collect(directory, sys.executable, replaced)["interpreter"]["foreign_libraries"] == []
 
 
 def test_collect_survives_a_hostile_framework(directory):

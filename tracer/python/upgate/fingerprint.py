@@ -155,7 +155,8 @@ def _collect_interpreter(items):
 
 def _profiled():
     """Does every call, line or return run a hook? Not upgate's own, by which it finds a step that the user has named."""
-    if any(not str(getattr(hook, "__module__", "")).startswith("upgate.") for hook in (sys.getprofile(), sys.gettrace()) if hook):
+    if any(not str(getattr(hook, "__module__", "")).startswith("upgate.") for hook in (sys.getprofile(), sys.gettrace())
+           if hook is not None):
         return True
     monitoring = getattr(sys, "monitoring", None)  # since 3.12, where cProfile and coverage set no hook
     return monitoring is not None and any(monitoring.get_tool(tool) not in (None, "upgate") and monitoring.get_events(tool) != 0
@@ -164,13 +165,13 @@ def _profiled():
 
 def _site_modules():
     """Code that the environment runs before every program, with the sum of its text: "sitecustomize 1c291ca3"."""
-    import zlib
-
     found = []
     for name in ("sitecustomize", "usercustomize"):
         module = sys.modules.get(name)
         path = getattr(module, "__file__", None)
         if path and not hasattr(module, "_run_next"):  # which is upgate's own
+            import zlib
+
             with open(path, "rb") as stream:
                 found.append("%s %08x" % (name, zlib.crc32(stream.read())))
     return ", ".join(found) or "none"
@@ -213,7 +214,7 @@ def _foreign_libraries():
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as stream:
         for line in stream:
             match = re.search(r" (/.*?/(?:site|dist)-packages/)(.*\.so.*)", line)
-            if match:
+            if match and not line.endswith(" (deleted)\n"):  # replaced meanwhile: it lay where it lies
                 mapped.add(match.groups())
     return sorted(root + rest for root, rest in mapped
                   if not any(_same_file(os.path.join(directory, rest), root + rest) for directory in sys.path))
