@@ -320,7 +320,7 @@ def test_collect_tells_what_comes_from_elsewhere(directory):
     assert collect(directory, sys.executable, before + "module._run_next = 1")["interpreter"]["site_modules"] == "none"  # upgate's
     site = os.path.join(os.path.realpath(directory), "other/site-packages")
     library = write(site, "nvidia/nccl/lib/libnccl.so.2", text="x" * 8192)
-    before = "import mmap\nfile = open(%r, 'rb'); kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n" % library
+    before = "import mmap\nfile = open(%r, 'rb'); kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ); file.close()\n" % library
     assert collect(directory, sys.executable, before)["interpreter"]["foreign_libraries"] == [library]
     assert collect(directory, sys.executable, before + "sys.path.append(%r)" % site)["interpreter"]["foreign_libraries"] == []
     replaced = before + "import os; os.unlink(%r)" % library  # by an upgrade: of this environment or another, nobody knows
