@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embedding bags, backward and optimizer in one: for each row that a bag names, the sum of the bags' gradients, then one step of
-// SGD, row-wise Adagrad or Adam on that row. Tables, dout and state float32; ids and offsets int64; several tables in one launch.
+// SGD, Adagrad (row-wise, or of each element) or Adam on that row. Tables, dout and state float32; ids and offsets int64; several tables in one launch.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/bag_update.cu
-// Bytes: each named row read and written once (Adam: with m and v), 8 a row for Adagrad's state; dout, ids and offsets once. Not
+// Bytes: each named row read and written once (Adam: with m and v; Adagrad of each element: with its squares), 8 a row for row-wise Adagrad's; dout, ids and offsets once. Not
 // counted, though it costs: the sort, and a row of dout for each lookup, most of which the L2 holds. Bound by memory.
 //
 //   expand   each lookup gets a key (its row, counted over all tables) and a value (its row of dout; weighted: its place)
 //   sort     by key, stable (CUB's radix sort, over the bits that the row count has)
 //   pieces   a piece begins where the key changes and at every multiple of PIECE: no row, however hot, is one warp's alone
-//   update   a group of lanes looks up a piece each, then takes 4 at a time (Adam: 2): their first gradients and their rows are in
+//   update   a group of lanes looks up a piece each, then takes 4 at a time (with a state of each element: 2): their first gradients and their rows are in
 //            flight together. A row in one piece is finished there; a piece of a longer row writes its sum: into which slot
 //            follows from the multiple that it touches
 //   finish   a block a row of several pieces adds their sums, in their order, and finishes the row
@@ -48,7 +48,7 @@ struct update_params {
     float4 *partial;                               // [slots][vectors]
 };
 
-// A row and what its optimizer keeps.
+// A row and what its optimizer keeps; the squares of Adagrad of each element are v.
 template <int VECS> struct update_row {
     float4 weight[VECS], m[VECS], v[VECS];
     float square;
@@ -135,10 +135,12 @@ static __device__ __forceinline__ void update_load(const struct update_params &p
     for (int v = 0; v < VECS; v++)
         if (v * LANES + lane < p.vectors) {
             row->weight[v] = __ldcs(from + v * LANES + lane);
+            const size_t at = (size_t)key * (size_t)p.vectors + (size_t)(v * LANES + lane);
             if (OPTIMIZER == KERNEL_ADAM) {
-                const size_t at = (size_t)key * (size_t)p.vectors + (size_t)(v * LANES + lane);
                 row->m[v] = __ldcs(p.state + at);
                 row->v[v] = __ldcs(p.state + p.rows * (size_t)p.vectors + at);
+            } else if (OPTIMIZER == KERNEL_ADAGRAD_EACH) {
+                row->v[v] = __ldcs(p.state + at);
             }
         }
 }
@@ -148,6 +150,12 @@ static __device__ __forceinline__ void adam_step(const struct update_params &p, 
     m = p.beta1 * m + (1 - p.beta1) * grad;
     v = p.beta2 * v + (1 - p.beta2) * grad * grad;
     weight -= p.rate * p.correction1 * m / (sqrtf(v * p.correction2) + p.epsilon);
+}
+
+static __device__ __forceinline__ void adagrad_step(const struct update_params &p, float grad, float &weight, float &square)
+{
+    square += grad * grad;
+    weight -= p.rate * grad / (sqrtf(square) + p.epsilon);
 }
 
 // mask: the lanes that hold the row, all of which must come.
@@ -174,14 +182,20 @@ static __device__ __forceinline__ void update_apply(const struct update_params &
     for (int v = 0; v < VECS; v++) {
         if (v * LANES + lane >= p.vectors)
             break;
+        const size_t at = (size_t)key * (size_t)p.vectors + (size_t)(v * LANES + lane);
         if (OPTIMIZER == KERNEL_ADAM) {
-            const size_t at = (size_t)key * (size_t)p.vectors + (size_t)(v * LANES + lane);
             adam_step(p, grad[v].x, row->weight[v].x, row->m[v].x, row->v[v].x);
             adam_step(p, grad[v].y, row->weight[v].y, row->m[v].y, row->v[v].y);
             adam_step(p, grad[v].z, row->weight[v].z, row->m[v].z, row->v[v].z);
             adam_step(p, grad[v].w, row->weight[v].w, row->m[v].w, row->v[v].w);
             __stcs(p.state + at, row->m[v]);
             __stcs(p.state + p.rows * (size_t)p.vectors + at, row->v[v]);
+        } else if (OPTIMIZER == KERNEL_ADAGRAD_EACH) {
+            adagrad_step(p, grad[v].x, row->weight[v].x, row->v[v].x);
+            adagrad_step(p, grad[v].y, row->weight[v].y, row->v[v].y);
+            adagrad_step(p, grad[v].z, row->weight[v].z, row->v[v].z);
+            adagrad_step(p, grad[v].w, row->weight[v].w, row->v[v].w);
+            __stcs(p.state + at, row->v[v]);
         } else {
             add_scaled(row->weight[v], grad[v], -rate);
         }
@@ -229,7 +243,7 @@ template <int LANES> static __device__ __forceinline__ struct piece update_broad
 }
 
 // How many pieces a group takes at once: their rows are in flight together.
-template <int OPTIMIZER, int VECS> constexpr int update_turns = VECS > 1 ? 1 : OPTIMIZER == KERNEL_ADAM ? 2 : 4;
+template <int OPTIMIZER, int VECS> constexpr int update_turns = VECS > 1 ? 1 : OPTIMIZER == KERNEL_ADAM || OPTIMIZER == KERNEL_ADAGRAD_EACH ? 2 : 4;
 
 template <int OPTIMIZER, int LANES, int VECS, bool WEIGHTED>
 static __global__ void __launch_bounds__(UPDATE_BLOCK, VECS > 1 ? 2 : 3) update_pieces(const __grid_constant__ struct update_params p)
@@ -499,6 +513,10 @@ static void update_run(const struct update_params *p, enum kernel_optimizer opti
         break;
     case KERNEL_ADAM:
         weighted ? update_any<KERNEL_ADAM, true>(p, multiprocessors, stream) : update_any<KERNEL_ADAM, false>(p, multiprocessors, stream);
+        break;
+    case KERNEL_ADAGRAD_EACH:
+        weighted ? update_any<KERNEL_ADAGRAD_EACH, true>(p, multiprocessors, stream)
+                 : update_any<KERNEL_ADAGRAD_EACH, false>(p, multiprocessors, stream);
         break;
     }
 }

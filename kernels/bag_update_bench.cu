@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks and times bag_update.cu. The reference adds the gradients of a row in float64 and takes the optimizers' steps with
-// ops_sgd and ops_adam of the native models; row-wise Adagrad, which they lack, is written here: its two lines.
+// ops_sgd and ops_adam of the native models; Adagrad, by rows and of each element, is written here: its two lines.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/bag_update_bench.cu
 #include "kernels/bag_bench.h"
 
@@ -22,10 +22,10 @@ struct update_case {
 struct update_rows {
     std::unordered_map<int64_t, size_t> index; // key -> place
     std::vector<int64_t> keys;
-    std::vector<double> weight, m, v; // [place][dim]; Adagrad's state in m[place]
+    std::vector<double> weight, m, v; // [place][dim]; row-wise Adagrad's state in m[place * dim], that of each element in v
 };
 
-static const char *const optimizer_names[] = {"sgd", "adagrad", "adam"};
+static const char *const optimizer_names[] = {"sgd", "adagrad", "adam", "adagrad_each"};
 
 static void launch_update(void *arg, int set, cudaStream_t stream)
 {
@@ -38,7 +38,7 @@ static void update_set(struct bench *bench, struct update_case *t, struct bag_ca
 {
     const struct bag_shape *shape = &cases[0].shape;
     const size_t rows = (size_t)(shape->tables * shape->rows), dim = (size_t)shape->dim;
-    const size_t state = optimizer == KERNEL_SGD ? 0 : optimizer == KERNEL_ADAGRAD ? rows : 2 * rows * dim;
+    const size_t states[] = {0, rows, 2 * rows * dim, rows * dim}, state = states[optimizer];
     struct error err;
 
     t->cases = cases;
@@ -97,6 +97,12 @@ static void rows_step(struct bench *bench, struct update_rows *rows, const struc
             ops_adam(bench->pool, dim, &adam, &grad[r * dim], weight, m, &rows->v[r * dim]);
             continue;
         }
+        for (size_t d = 0; d < dim && t->update.optimizer == KERNEL_ADAGRAD_EACH; d++) {
+            const double one = grad[r * dim + d], all = rows->v[r * dim + d] += one * one;
+            weight[d] -= rate * one / (sqrt(all) + (double)t->update.epsilon);
+        }
+        if (t->update.optimizer == KERNEL_ADAGRAD_EACH)
+            continue;
         for (size_t d = 0; d < dim; d++)
             square += grad[r * dim + d] * grad[r * dim + d];
         if (t->update.optimizer == KERNEL_ADAGRAD) {
@@ -127,6 +133,8 @@ static double rows_error(const struct update_rows *rows, const struct update_cas
         } else if (t->update.optimizer == KERNEL_ADAM) {
             read(t->update.state + (size_t)key * dim, dim, &m);
             read(t->update.state + (all + (size_t)key) * dim, dim, &v);
+        } else if (t->update.optimizer == KERNEL_ADAGRAD_EACH) {
+            read(t->update.state + (size_t)key * dim, dim, &v);
         }
     }
     worst = bench_error(weight.data(), rows->weight.data(), weight.size(), UPDATE_LIMIT);
@@ -135,6 +143,8 @@ static double rows_error(const struct update_rows *rows, const struct update_cas
     if (t->update.optimizer == KERNEL_ADAM)
         worst = std::max({worst, bench_error(m.data(), rows->m.data(), m.size(), UPDATE_LIMIT),
                           bench_error(v.data(), rows->v.data(), v.size(), UPDATE_LIMIT)});
+    if (t->update.optimizer == KERNEL_ADAGRAD_EACH)
+        worst = std::max(worst, bench_error(v.data(), rows->v.data(), v.size(), UPDATE_LIMIT));
     return worst;
 }
 
@@ -177,7 +187,7 @@ static void update_check(struct bench *bench)
     for (int64_t dim : dims)
         for (int64_t row_count : rows)
             for (int pooling = KERNEL_SUM; pooling <= KERNEL_WEIGHTED; pooling++)
-                for (int optimizer = KERNEL_SGD; optimizer <= KERNEL_ADAM; optimizer++) {
+                for (int optimizer = KERNEL_SGD; optimizer <= KERNEL_ADAGRAD_EACH; optimizer++) {
                     const struct bag_shape shape = {row_count == 37 ? 1 : 3, row_count,       dim,
                                                     bench->quick ? 29 : 701,  bench->quick ? 8 : 11,
                                                     KERNEL_FLOAT32,           (enum kernel_pooling)pooling,
@@ -201,7 +211,8 @@ static void update_time(struct bench *bench)
         enum kernel_optimizer optimizer;
         bool power;
         double target;
-    } each[] = {{KERNEL_ADAGRAD, false, 0.55}, {KERNEL_SGD, false, 0.55}, {KERNEL_ADAM, false, 0.55}, {KERNEL_ADAGRAD, true, 0}};
+    } each[] = {{KERNEL_ADAGRAD, false, 0.55}, {KERNEL_SGD, false, 0.55}, {KERNEL_ADAM, false, 0.55}, {KERNEL_ADAGRAD_EACH, false, 0.55},
+                {KERNEL_ADAGRAD, true, 0}};
     for (const auto &kind : each) {
         const struct bag_shape shape = {1, 20000000, 128, 65536, 32, KERNEL_FLOAT32, KERNEL_SUM, kind.power, false};
         struct bag_case cases[2];
@@ -212,7 +223,7 @@ static void update_time(struct bench *bench)
         update_set(bench, &t, cases, 2, kind.optimizer);
         line.error = update_error(bench, &t);
         const double row = 4.0 * (double)shape.dim, unique = (bag_unique(&cases[0]) + bag_unique(&cases[1])) / 2;
-        const double state = kind.optimizer == KERNEL_ADAGRAD ? 8 : kind.optimizer == KERNEL_ADAM ? 4 * row : 0;
+        const double states[] = {0, 8, 4 * row, 2 * row}, state = states[kind.optimizer];
         line.bytes = unique * (2 * row + state) + row * (double)(shape.tables * shape.bags) + 8 * (double)cases[0].ids.size() +
                      8 * (double)cases[0].offsets.size();
         update_name(&shape, kind.optimizer, line.shape, sizeof line.shape);
@@ -256,6 +267,11 @@ static int update_host()
     update.state = memory;
     update.epsilon = 0;
     failures += bench_refused(run(&good, memory), &err, "epsilon is 0");
+    update = {KERNEL_ADAGRAD_EACH, 0.1f, 0, 0, 0, 0, memory};
+    failures += bench_refused(run(&good, memory), &err, "epsilon is 0");
+    update.epsilon = 1e-10f;
+    update.state = NULL;
+    failures += bench_refused(run(&good, memory), &err, "state is NULL");
     update = {KERNEL_ADAM, 0.1f, 1e-6f, 1.0f, 0.99f, 1, memory};
     failures += bench_refused(run(&good, memory), &err, "beta1 1");
     return failures;

@@ -27,7 +27,7 @@
 
 #define CACHE_THREADS 256
 #define CACHE_WARPS (CACHE_THREADS / 32)
-#define CACHE_PLANES 3                // rows; Adam's m and v
+#define CACHE_PLANES KERNEL_CACHE_PLANES_MAX // rows; Adam's m and v, or the squares of Adagrad of each element
 #define CACHE_RING (KERNEL_CACHE_AHEAD_MAX + 2)
 #define CACHE_NO_ID INT64_MIN         // of the hash table: of no use
 #define CACHE_MOVE_BLOCKS 32          // beside a step: up to 512 KiB in flight keep the link busy, the other multiprocessors are the step's
@@ -42,7 +42,7 @@ struct cache_plane {
 struct cache_move {
     int planes, vectors;
     struct cache_plane plane[CACHE_PLANES];
-    float *host_square, *square; // Adagrad's state, else NULL
+    float *host_square, *square; // row-wise Adagrad's state, else NULL
     const int64_t *unique;
     const uint32_t *unique_count;
     int32_t *places;
@@ -190,6 +190,38 @@ static __global__ void __launch_bounds__(CACHE_THREADS)
         slots[i] = places[ranks[i]];
 }
 
+// Of a caller's own books. A thread takes 16 bytes of a row, four times: all are asked for before the first is needed.
+static __global__ void __launch_bounds__(CACHE_THREADS) cache_follow(const __grid_constant__ struct kernel_cache_moves p)
+{
+    constexpr int TURNS = 4;
+    const uint32_t vectors = (uint32_t)p.dim / 4, row = vectors * (uint32_t)p.planes, items = (uint32_t)p.count * row;
+    const uint32_t step = gridDim.x * CACHE_THREADS;
+    for (uint32_t base = blockIdx.x * CACHE_THREADS + threadIdx.x; base < items; base += step * TURNS) {
+        float4 in[TURNS], out[TURNS], *slot[TURNS], *to_host[TURNS];
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            const uint32_t item = base + (uint32_t)t * step, vector = item % row;
+            slot[t] = to_host[t] = NULL;
+            if (item >= items)
+                continue;
+            const struct kernel_cache_move move = p.moves[item / row];
+            slot[t] = (float4 *)p.slots[vector / vectors] + (size_t)move.slot * vectors + vector % vectors;
+            in[t] = __ldcs((const float4 *)move.in + vector);
+            if (move.out) {
+                to_host[t] = (float4 *)move.out + vector;
+                out[t] = *slot[t];
+            }
+        }
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            if (to_host[t])
+                __stcs(to_host[t], out[t]);
+            if (slot[t])
+                *slot[t] = in[t];
+        }
+    }
+}
+
 // All changed rows to the host. A warp looks at 32 slots.
 static __global__ void __launch_bounds__(CACHE_THREADS) cache_flush(const __grid_constant__ struct cache_move p)
 {
@@ -285,6 +317,13 @@ static int cache_pinned(float **ret, size_t bytes, const char *what, struct erro
                      (double)bytes / 0x1p20, what, cudaGetErrorString(error));
 }
 
+// Floats of the optimizer's that a row carries.
+static int64_t cache_state(const struct kernel_cache_opts *opts)
+{
+    const int64_t floats[] = {0, 1, 2 * opts->dim, opts->dim};
+    return floats[opts->optimizer];
+}
+
 static cudaError_t cache_sort(struct kernel_cache *cache, void *temp, size_t *bytes, const uint32_t *keys, int64_t count)
 {
     int bits = 1;
@@ -303,8 +342,7 @@ static cudaError_t cache_scan(struct kernel_cache *cache, void *temp, size_t *by
 static int cache_memory_host(struct kernel_cache *cache, struct error *err)
 {
     const struct kernel_cache_opts *opts = &cache->opts;
-    const size_t row = (size_t)opts->dim * sizeof(float);
-    const size_t state = opts->optimizer == KERNEL_SGD ? 0 : opts->optimizer == KERNEL_ADAGRAD ? sizeof(float) : 2 * row;
+    const size_t row = (size_t)opts->dim * sizeof(float), state = (size_t)cache_state(opts) * sizeof(float);
     float *told = NULL;
     int rc = cache_pinned(&cache->host_rows, (size_t)opts->rows * row, "the rows", err);
     if (!rc && state)
@@ -323,7 +361,7 @@ static int cache_memory_host(struct kernel_cache *cache, struct error *err)
 static int cache_memory(struct kernel_cache *cache, struct error *err)
 {
     const struct kernel_cache_opts *opts = &cache->opts;
-    const int64_t slots = opts->slots + 1, state = opts->optimizer == KERNEL_SGD ? 0 : opts->optimizer == KERNEL_ADAGRAD ? 1 : 2 * opts->dim;
+    const int64_t slots = opts->slots + 1, state = cache_state(opts);
     size_t sort = 0, scan = 0;
     uint8_t *temp = NULL;
     int rc = cache_memory_host(cache, err);
@@ -379,7 +417,7 @@ static void cache_describe(struct kernel_cache *cache)
     const size_t slots = (size_t)opts->slots + 1;
     cache->hash.slots = opts->slots;
     move->vectors = (int)opts->dim / 4;
-    move->planes = opts->optimizer == KERNEL_ADAM ? 3 : 1;
+    move->planes = 1 + (int)(cache_state(opts) / opts->dim);
     move->plane[0] = {(float4 *)cache->host_rows, (float4 *)cache->rows};
     for (int i = 1; i < move->planes; i++)
         move->plane[i] = {(float4 *)(cache->host_state + (size_t)(i - 1) * (size_t)opts->rows * (size_t)opts->dim),
@@ -606,6 +644,32 @@ int kernel_cache_flush(struct kernel_cache *cache, struct error *err)
         error = cudaStreamSynchronize(cache->stream);
     int rc = device_error(error, "write the rows back", err);
     return rc ? rc : cache_told(cache, err);
+}
+
+static int cache_refuse_moves(const struct kernel_cache_moves *moves, struct error *err)
+{
+    if (moves->dim < 4 || moves->dim > 512 || moves->dim % 4 != 0 || moves->planes < 1 || moves->planes > CACHE_PLANES)
+        return error_set(err, -EINVAL, "embedding cache: rows of %d times %lld float32 are not supported: 1 to %d times a multiple of 4 up to 512 is",
+                         moves->planes, (long long)moves->dim, CACHE_PLANES);
+    if (moves->count < 0 || moves->count > INT32_MAX / (moves->planes * (moves->dim / 4)))
+        return error_set(err, -EINVAL, "embedding cache: %lld moves of rows of %d times %lld: up to 2^33 float32 in all are supported",
+                         (long long)moves->count, moves->planes, (long long)moves->dim);
+    for (int i = 0; i < moves->planes; i++)
+        if (!moves->slots[i] || (uintptr_t)moves->slots[i] % 16 != 0)
+            return error_set(err, -EINVAL, "embedding cache: plane %d of the slots is NULL or does not start at a multiple of 16 bytes", i);
+    if (moves->count && !moves->moves)
+        return error_set(err, -EINVAL, "embedding cache: moves is NULL");
+    return 0;
+}
+
+int kernel_cache_move(const struct kernel_cache_moves *moves, cudaStream_t stream, struct error *err)
+{
+    int rc = cache_refuse_moves(moves, err);
+    if (rc || !moves->count)
+        return rc;
+    const unsigned blocks = cache_blocks(moves->count * moves->planes * (moves->dim / 4)), most = moves->late ? CACHE_LATE_BLOCKS : CACHE_MOVE_BLOCKS;
+    cache_follow<<<blocks < most ? blocks : most, CACHE_THREADS, 0, stream>>>(*moves);
+    return device_error(cudaGetLastError(), "launch cache_follow", err);
 }
 
 int kernel_cache_stats(struct kernel_cache *cache, struct kernel_cache_stats *ret, struct error *err)

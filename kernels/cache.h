@@ -21,7 +21,7 @@ extern "C" {
 
 // An id is a row of the host's memory, 0 to rows - 1. Several tables lie there one behind the other: the caller adds where each begins.
 struct kernel_cache_opts {
-    enum kernel_optimizer optimizer; // what a row carries: SGD nothing, Adagrad 1 float, Adam 2 * dim
+    enum kernel_optimizer optimizer; // what a row carries: SGD nothing, row-wise Adagrad 1 float, that of each element dim, Adam 2 * dim
     int64_t rows, dim;               // float32; up to 2^31 - 1 rows; dim a multiple of 4 up to 512
     int64_t slots;                   // rows on the GPU, a multiple of 32: at least four times the different rows of look_ahead + 1 batches, as an
                                      // id belongs to one bucket of 32 slots, and those of the window must find a place there
@@ -32,7 +32,7 @@ struct kernel_cache;
 // -EINVAL; -ENOMEM: which memory was too small. State starts at 0, rows are as the system gave them: fill kernel_cache_rows().
 int kernel_cache_new(const struct kernel_cache_opts *opts, struct kernel_cache **ret, struct error *err);
 void kernel_cache_free(struct kernel_cache *cache); // NULL: nothing; does not write back
-// The host's memory, [rows][dim]; state: Adagrad [rows], Adam [2][rows][dim], SGD NULL. Both also the GPU's addresses. To be read and written
+// The host's memory, [rows][dim]; state: as kernel_update's, of all rows; SGD NULL. Both also the GPU's addresses. To be read and written
 // before the first prefetch, and after kernel_cache_flush() up to the next prefetch.
 float *kernel_cache_rows(const struct kernel_cache *cache);
 float *kernel_cache_state(const struct kernel_cache *cache);
@@ -72,6 +72,25 @@ struct kernel_cache_stats {
     uint64_t no_place;               // rows without a place
 };
 int kernel_cache_stats(struct kernel_cache *cache, struct kernel_cache_stats *ret, struct error *err);
+
+// Without the books: for a caller that keeps its own on the host, by whatever rule, with any row in any slot and a memory of the host that grows.
+// A row of the host is [planes][dim] in pinned memory that the GPU can address: its values, then what the optimizer keeps of each element. A
+// move: what lies in `slot` goes to the row `out`, unless that is NULL; then the row `in` comes there. No slot is in two moves, no row of the
+// host either.
+struct kernel_cache_move {
+    float *out;
+    const float *in; // both at multiples of 16 bytes
+    int64_t slot;
+};
+#define KERNEL_CACHE_PLANES_MAX 3
+struct kernel_cache_moves {
+    int64_t count, dim;                    // of all rows together up to 2^33 floats; dim a multiple of 4 up to 512
+    int planes;                            // 1 to KERNEL_CACHE_PLANES_MAX
+    float *slots[KERNEL_CACHE_PLANES_MAX]; // [.][dim] on the GPU, each plane
+    const struct kernel_cache_move *moves; // [count], where the GPU reads them; trusted
+    bool late;                             // somebody waits for them: more multiprocessors take part
+};
+int kernel_cache_move(const struct kernel_cache_moves *moves, cudaStream_t stream, struct error *err);
 
 #ifdef __cplusplus
 }

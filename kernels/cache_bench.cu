@@ -51,7 +51,8 @@ static int64_t cache_lookups(const struct cache_shape *shape)
 
 static int64_t state_of(const struct cache_shape *shape)
 {
-    return shape->optimizer == KERNEL_SGD ? 0 : shape->optimizer == KERNEL_ADAGRAD ? 1 : 2 * shape->dim;
+    const int64_t floats[] = {0, 1, 2 * shape->dim, shape->dim};
+    return floats[shape->optimizer];
 }
 
 // Ids of a batch; every third of them, if `again`, is one of the batch before or of the one before that: rows that have just been changed, or
@@ -320,10 +321,94 @@ static void cache_check_refusals(struct bench *bench)
     cache_unset(bench, &t);
 }
 
+// Rows and slots of a caller's own books: slots [planes][slots][dim] on the GPU, rows [rows][planes][dim] of the host.
+struct moves_case {
+    struct kernel_cache_moves work;
+    float *rows;
+    std::vector<struct kernel_cache_move> moves;
+};
+
+static void launch_moves(void *arg, int, cudaStream_t stream)
+{
+    struct error err;
+    bench_must(kernel_cache_move((const struct kernel_cache_moves *)arg, stream, &err), &err);
+}
+
+// A move for each of the first `count` slots in a drawn order; two thirds of them bring a row back.
+static void moves_set(struct bench *bench, struct moves_case *t, int planes, int64_t dim, int64_t slots, int64_t count)
+{
+    const size_t row = (size_t)(planes * dim);
+    std::vector<size_t> order((size_t)slots);
+    std::vector<double> ignored;
+    for (size_t i = 0; i < order.size(); i++)
+        order[i] = i;
+    for (size_t i = order.size(); i > 1; i--)
+        std::swap(order[i - 1], order[(size_t)rng_below(&bench->rng, i)]);
+    BENCH_CHECK(cudaHostAlloc((void **)&t->rows, 2 * (size_t)count * row * 4, cudaHostAllocPortable | cudaHostAllocMapped));
+    for (size_t i = 0; i < 2 * (size_t)count * row; i++)
+        t->rows[i] = (float)(i % 16777213); // another in each, exactly
+    for (size_t i = 0; i < (size_t)count; i++) {
+        const bool back = rng_below(&bench->rng, 3) != 0;
+        t->moves.push_back({back ? t->rows + (2 * i + 1) * row : NULL, t->rows + 2 * i * row, (int64_t)order[i]});
+    }
+    t->work.count = count;
+    t->work.dim = dim;
+    t->work.planes = planes;
+    t->work.moves = (const struct kernel_cache_move *)bench_upload(bench, t->moves.data(), t->moves.size() * sizeof t->moves[0]);
+    for (int plane = 0; plane < planes; plane++)
+        t->work.slots[plane] = (float *)bench_draw(bench, KERNEL_FLOAT32, (size_t)(slots * dim), 1, false, &ignored);
+}
+
+static void moves_unset(struct bench *bench, struct moves_case *t)
+{
+    BENCH_CHECK(cudaDeviceSynchronize());
+    BENCH_CHECK(cudaFreeHost(t->rows));
+    bench_release(bench);
+}
+
+// Every row and slot afterwards, those that no move names too.
+static bool moves_right(const struct moves_case *t, int64_t slots, const std::vector<float> *before)
+{
+    const size_t dim = (size_t)t->work.dim, planes = (size_t)t->work.planes, row = planes * dim, values = (size_t)t->work.count * 2 * row;
+    std::vector<float> want_rows(values), want[KERNEL_CACHE_PLANES_MAX];
+    for (size_t i = 0; i < values; i++)
+        want_rows[i] = (float)(i % 16777213);
+    for (size_t plane = 0; plane < planes; plane++) {
+        want[plane] = before[plane];
+        for (const struct kernel_cache_move &move : t->moves) {
+            float *slot = &want[plane][(size_t)move.slot * dim];
+            if (move.out)
+                memcpy(&want_rows[(size_t)(move.out - t->rows) + plane * dim], slot, dim * 4);
+            memcpy(slot, move.in + plane * dim, dim * 4); // `in` is never written
+        }
+    }
+    bool right = memcmp(want_rows.data(), t->rows, values * 4) == 0;
+    for (size_t plane = 0; plane < planes; plane++)
+        right &= memcmp(want[plane].data(), fetch(t->work.slots[plane], (size_t)slots * dim).data(), (size_t)slots * dim * 4) == 0;
+    return right;
+}
+
+static void moves_check(struct bench *bench, int planes, int64_t dim, int64_t count, bool late)
+{
+    const int64_t slots = count + count / 2;
+    struct moves_case t = {};
+    std::vector<float> before[KERNEL_CACHE_PLANES_MAX];
+    char name[96];
+    moves_set(bench, &t, planes, dim, slots, count);
+    t.work.late = late;
+    for (int plane = 0; plane < planes; plane++)
+        before[plane] = fetch(t.work.slots[plane], (size_t)(slots * dim));
+    launch_moves(&t.work, 0, bench->stream);
+    BENCH_CHECK(cudaStreamSynchronize(bench->stream));
+    snprintf(name, sizeof name, "%lld moves of %dx%lld in %lld slots", (long long)count, planes, (long long)dim, (long long)slots);
+    bench_expect(bench, moves_right(&t, slots, before) ? 0 : INFINITY, 0, "cache_move", name);
+    moves_unset(bench, &t);
+}
+
 static void cache_check(struct bench *bench)
 {
     static const int64_t dims[] = {4, 12, 64, 128, 512};
-    for (int optimizer = KERNEL_SGD; optimizer <= KERNEL_ADAM; optimizer++)
+    for (int optimizer = KERNEL_SGD; optimizer <= KERNEL_ADAGRAD_EACH; optimizer++)
         for (int64_t dim : dims)
             for (int look_ahead = 1; look_ahead <= 3; look_ahead++) {
                 const bool several = (look_ahead + optimizer) % 2, power = look_ahead == 2; // a power law names fewer rows
@@ -339,6 +424,9 @@ static void cache_check(struct bench *bench)
         cache_check_shape(bench, &hot, 20);
     }
     cache_check_refusals(bench);
+    for (int planes = 1; planes <= KERNEL_CACHE_PLANES_MAX; planes++)
+        for (int64_t dim : dims)
+            moves_check(bench, planes, dim, bench->quick ? 200 : 3000, planes % 2 == 0);
 }
 
 #define LINK_BYTES ((size_t)256 << 20)
@@ -427,6 +515,7 @@ static struct kernel_cache_stats stats_between(struct cache_case *t, const struc
 // Steps (lookup and update) through the cache, once the slots are full, beside the same steps with the table on the GPU.
 static void cache_time_shape(struct bench *bench, const struct cache_shape *shape, const struct cache_link *link)
 {
+    static const char *const names[] = {"sgd", "adagrad", "adam", "adagrad_each"};
     const int steps = 24;
     struct cache_case t = {};
     struct error err;
@@ -454,8 +543,7 @@ static void cache_time_shape(struct bench *bench, const struct cache_shape *shap
     struct bench_row line = {"cache_step", "", count.no_place ? INFINITY : 0, 0, moved, 0};
     line.beside = "link";
     snprintf(line.shape, sizeof line.shape, "%s %lldx%lld in %lld slots, %lld lookups %s, %d ahead",
-             shape->optimizer == KERNEL_ADAGRAD ? "adagrad" : shape->optimizer == KERNEL_ADAM ? "adam" : "sgd", (long long)shape->rows,
-             (long long)shape->dim, (long long)shape->slots, (long long)cache_lookups(shape), shape->exponent > 0 ? "power" : "uniform",
+             names[shape->optimizer], (long long)shape->rows, (long long)shape->dim, (long long)shape->slots, (long long)cache_lookups(shape), shape->exponent > 0 ? "power" : "uniform",
              shape->look_ahead);
     snprintf(line.note, sizeof line.note, "%.1f %% of %.0f rows kept, %.1f %% late, %.1f Mrows/s fetched, %.1f written; on the GPU %.1f us",
              100 * (1 - fetched / (double)count.rows), (double)count.rows / steps, 100 * (double)count.late / (double)count.rows,
@@ -464,17 +552,38 @@ static void cache_time_shape(struct bench *bench, const struct cache_shape *shap
     cache_unset(bench, &t);
 }
 
+// Moves of a caller's own books, beside a step and with the step waiting for them.
+static void moves_time(struct bench *bench, const struct cache_link *link, bool late)
+{
+    const int64_t count = 40000, slots = 120000, dim = 128;
+    const int planes = 2;
+    struct moves_case t = {};
+    moves_set(bench, &t, planes, dim, slots, count);
+    t.work.late = late;
+    double rows = (double)count;
+    for (const struct kernel_cache_move &move : t.moves)
+        rows += move.out != NULL;
+    struct bench_row line = {"cache_move", "", 0, 0, rows * (double)(planes * dim) * 4, 0};
+    line.beside = "link";
+    snprintf(line.shape, sizeof line.shape, "%lld moves of %dx%lld in %lld slots%s", (long long)count, planes, (long long)dim, (long long)slots,
+             late ? ", waited for" : "");
+    bench_report(bench, &line, {bench_ns(bench->stream, launch_moves, &t.work, 1, 5), link->both, -1, -1, {}});
+    moves_unset(bench, &t);
+}
+
 static void cache_time(struct bench *bench)
 {
     static const struct cache_shape shapes[] = {
         {KERNEL_ADAGRAD, 4000000, 128, 1 << 20, 1, 16384, 32, 1, 1.05}, {KERNEL_ADAGRAD, 4000000, 128, 1 << 20, 1, 16384, 8, 4, 1.05},
         {KERNEL_ADAGRAD, 4000000, 128, 1 << 20, 1, 16384, 8, 1, 0},     {KERNEL_SGD, 4000000, 64, 1 << 20, 1, 16384, 8, 1, 0},
-        {KERNEL_ADAM, 2000000, 64, 1 << 20, 1, 16384, 8, 1, 0},
+        {KERNEL_ADAM, 2000000, 64, 1 << 20, 1, 16384, 8, 1, 0},        {KERNEL_ADAGRAD_EACH, 2000000, 128, 1 << 20, 1, 16384, 8, 1, 0},
     };
     const struct cache_link link = link_rates(bench);
     printf("{\"pinned\": \"256 MiB\", \"to_gpu\": %.1f, \"to_host\": %.1f, \"both\": %.1f}\n", link.to_gpu, link.to_host, link.both);
     for (const struct cache_shape &shape : shapes)
         cache_time_shape(bench, &shape, &link);
+    for (bool late : {false, true})
+        moves_time(bench, &link, late);
 }
 
 static int cache_host()
@@ -498,6 +607,24 @@ static int cache_host()
     bad = good;
     bad.look_ahead = KERNEL_CACHE_AHEAD_MAX + 1;
     failures += bench_refused(kernel_cache_new(&bad, &cache, &err), &err, "a look-ahead of 17 batches");
+    alignas(16) static float memory[64];
+    const struct kernel_cache_moves moves = {1, 8, 2, {memory, memory + 32}, NULL, false};
+    struct kernel_cache_moves wrong = moves;
+    failures += bench_refused(kernel_cache_move(&wrong, 0, &err), &err, "moves is NULL");
+    wrong.count = 1ll << 30;
+    failures += bench_refused(kernel_cache_move(&wrong, 0, &err), &err, "1073741824 moves of rows of 2 times 8");
+    wrong = moves;
+    wrong.dim = 6;
+    failures += bench_refused(kernel_cache_move(&wrong, 0, &err), &err, "rows of 2 times 6 float32");
+    wrong = moves;
+    wrong.planes = KERNEL_CACHE_PLANES_MAX + 1;
+    failures += bench_refused(kernel_cache_move(&wrong, 0, &err), &err, "rows of 4 times 8 float32");
+    wrong = moves;
+    wrong.slots[1] = memory + 1;
+    failures += bench_refused(kernel_cache_move(&wrong, 0, &err), &err, "plane 1 of the slots");
+    wrong = moves;
+    wrong.count = 0;
+    failures += kernel_cache_move(&wrong, 0, &err) != 0;
     struct kernel_bags bags = {};
     const struct kernel_cache_batch batch = {5, (const int64_t *)&good, (const int64_t *)&bad, (const int32_t *)&err, (float *)&good, NULL, 33};
     bags.tables = 2;

@@ -69,8 +69,9 @@ int kernel_bag_forward(const struct kernel_bags *bags, void *out, cudaStream_t s
 
 // One step of an optimizer on every row that a bag names, float32 tables only: the gradient of a row is the sum of dout
 // (weighted, or over the bag's length) of all lookups of it, added in the order of the ids: the same bits each time.
-// state: row-wise Adagrad [all rows]: mean square so far; Adam [2][all rows][dim]: m, then v, moved only where a row is named.
-enum kernel_optimizer { KERNEL_SGD, KERNEL_ADAGRAD, KERNEL_ADAM };
+// state: row-wise Adagrad [all rows]: mean square so far; Adam [2][all rows][dim]: m, then v, moved only where a row is named;
+// Adagrad of each element [all rows][dim]: sum of squares so far.
+enum kernel_optimizer { KERNEL_SGD, KERNEL_ADAGRAD, KERNEL_ADAM, KERNEL_ADAGRAD_EACH };
 struct kernel_update {
     enum kernel_optimizer optimizer;
     float rate, epsilon, beta1, beta2;
@@ -115,9 +116,18 @@ struct kernel_binary_entropy {
 int kernel_binary_entropy(const struct kernel_binary_entropy *entropy, cudaStream_t stream, struct error *err);
 
 // One operation on every value of [outer][rows][columns]: copy: a; add: a + factor * b; mul: a * b; silu(a) = a * sigmoid(a); its
-// gradient: b * silu'(a). Operands have a type (float32 or bfloat16) and strides of their own, in values: `outer` and `row`; the columns
-// are neighbours. Columns and strides are multiples of 8. out may be an operand with the same type and strides.
-enum kernel_pointwise_op { KERNEL_POINT_COPY, KERNEL_POINT_ADD, KERNEL_POINT_MUL, KERNEL_POINT_SILU, KERNEL_POINT_SILU_GRADIENT };
+// gradient: b * silu'(a); relu: a, or 0 where a is less; its gradient: b, or 0 where a is 0 or less. Operands have a type (float32 or
+// bfloat16) and strides of their own, in values: `outer` and `row`; the columns are neighbours. Columns and strides are multiples of 8. out
+// may be an operand with the same type and strides.
+enum kernel_pointwise_op {
+    KERNEL_POINT_COPY,
+    KERNEL_POINT_ADD,
+    KERNEL_POINT_MUL,
+    KERNEL_POINT_SILU,
+    KERNEL_POINT_SILU_GRADIENT,
+    KERNEL_POINT_RELU,
+    KERNEL_POINT_RELU_GRADIENT
+};
 struct kernel_operand {
     void *at; // of a and b read only
     enum kernel_type type;

@@ -67,7 +67,7 @@ def power_ids(count, rows):
     return rank.clamp_(0, rows - 1) * 7919 % rows
 
 
-BAGS = r"(?:(sgd|adagrad|adam) )?(\d+) tables (\d+)x(\d+), (\d+) bags of (0-)?(\d+), (\w+) (\w+) (\w+)"
+BAGS = r"(?:(sgd|adagrad|adam|adagrad_each) )?(\d+) tables (\d+)x(\d+), (\d+) bags of (0-)?(\d+), (\w+) (\w+) (\w+)"
 
 
 def bags(shape):
@@ -99,10 +99,10 @@ def bag_forward(_, shape):
 
 
 def bag_update(_, shape):
-    """Backward to a sparse gradient and the optimizer's step. Adagrad is the one of each element: PyTorch has none of rows."""
+    """Backward to a sparse gradient and the optimizer's step. Adagrad is always the one of each element: PyTorch has none of rows."""
     optimizer, weights, sets, mode = bags(shape)
     weight = weights[0].requires_grad_()
-    make = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.SparseAdam}[optimizer]
+    make = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adagrad_each": torch.optim.Adagrad, "adam": torch.optim.SparseAdam}[optimizer]
     stepper = make([weight], lr=0.05)
     graphs = [F.embedding_bag(ids, weight, offsets, mode=mode, sparse=True) for (ids, offsets, _), in sets]
     dout = torch.randn_like(graphs[0])
