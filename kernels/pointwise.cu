@@ -2,7 +2,7 @@
 // One operation on every value, with strides and a change of type, as kernels.h says it; with its check and timing.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/pointwise.cu
 // Bytes: each operand read once, the result written once; a few operations a value: bound by memory. A thread takes 8 values.
-// The references are ops_add, ops_mul, ops_silu and ops_silu_backward of the native models in float64. Expected on an H200: not yet measured.
+// The references are ops_add, ops_mul, ops_silu, ops_relu and their ways back of the native models in float64. Expected on an H200: not yet measured.
 #include "kernels/bench.h"
 
 #include "kernels/device.cuh"
@@ -43,6 +43,10 @@ static __device__ __forceinline__ float pointwise_one(enum kernel_pointwise_op o
         return a * share;
     case KERNEL_POINT_SILU_GRADIENT:
         return b * share * (1 + a * (1 - share));
+    case KERNEL_POINT_RELU:
+        return a < 0 ? 0 : a; // NaN stays
+    case KERNEL_POINT_RELU_GRADIENT:
+        return a <= 0 ? 0 : b;
     default:
         return a;
     }
@@ -73,11 +77,16 @@ static __global__ void pointwise(struct pointwise_params p)
 }
 
 #ifndef __CUDACC_RTC__ // what the host does: NVRTC takes the kernels alone
+static bool pointwise_two(enum kernel_pointwise_op op)
+{
+    return op != KERNEL_POINT_COPY && op != KERNEL_POINT_SILU && op != KERNEL_POINT_RELU;
+}
+
 static int pointwise_refuse(const struct kernel_pointwise *w, struct error *err)
 {
-    const bool two = w->op == KERNEL_POINT_ADD || w->op == KERNEL_POINT_MUL || w->op == KERNEL_POINT_SILU_GRADIENT;
-    if (w->op < KERNEL_POINT_COPY || w->op > KERNEL_POINT_SILU_GRADIENT)
-        return error_set(err, -EINVAL, "pointwise: operation %d: copy (0) to silu gradient (4)", (int)w->op);
+    const bool two = pointwise_two(w->op);
+    if (w->op < KERNEL_POINT_COPY || w->op > KERNEL_POINT_RELU_GRADIENT)
+        return error_set(err, -EINVAL, "pointwise: operation %d: copy (0) to relu gradient (6)", (int)w->op);
     if (w->outer < 1 || w->rows < 1 || w->columns < 1 || w->columns % POINTWISE_LANES != 0 || w->outer > INT32_MAX || w->rows > INT32_MAX ||
         w->columns > INT32_MAX || (double)w->outer * (double)w->rows * (double)w->columns > 8.0 * INT32_MAX)
         return error_set(err, -EINVAL, "pointwise: %lld times %lld rows of %lld are not supported: rows of a multiple of 8, up to 2^34 values in all",
@@ -137,6 +146,12 @@ static void pointwise_reference(struct bench *bench, const struct kernel_pointwi
     case KERNEL_POINT_SILU_GRADIENT:
         ops_silu_backward(bench->pool, n, a, b, out);
         break;
+    case KERNEL_POINT_RELU:
+        ops_relu(bench->pool, n, a, out);
+        break;
+    case KERNEL_POINT_RELU_GRADIENT:
+        ops_relu_backward(bench->pool, n, a, b, out);
+        break;
     default:
         std::copy(a, a + n, out);
     }
@@ -167,13 +182,13 @@ static void launch_pointwise(void *arg, int, cudaStream_t stream)
     bench_must(kernel_pointwise((const struct kernel_pointwise *)arg, stream, &err), &err);
 }
 
-static const char *const pointwise_names[] = {"copy", "add", "mul", "silu", "silu_gradient"};
+static const char *const pointwise_names[] = {"copy", "add", "mul", "silu", "silu_gradient", "relu", "relu_gradient"};
 
 static void pointwise_check(struct bench *bench)
 {
     static const int64_t shapes[][4] = {{1, 1, 8, 0}, {1, 7, 64, 0}, {3, 5, 24, 8}, {4, 33, 256, 16}, {2, 1000, 128, 0}};
     static const enum kernel_type types[] = {KERNEL_FLOAT32, KERNEL_BFLOAT16};
-    for (int op = KERNEL_POINT_COPY; op <= KERNEL_POINT_SILU_GRADIENT; op++)
+    for (int op = KERNEL_POINT_COPY; op <= KERNEL_POINT_RELU_GRADIENT; op++)
         for (const auto &shape : shapes)
             for (int which = 0; which < 8; which++) {
                 struct pointwise_case t = {};
@@ -186,7 +201,7 @@ static void pointwise_check(struct bench *bench)
                 t.work.factor = -0.75f;
                 t.gap = (size_t)shape[3];
                 t.work.a = pointwise_operand(bench, &t, types[which & 1], true, &a);
-                if (op != KERNEL_POINT_COPY && op != KERNEL_POINT_SILU)
+                if (pointwise_two(t.work.op))
                     t.work.b = pointwise_operand(bench, &t, types[which >> 1 & 1], true, &b);
                 t.work.out = pointwise_operand(bench, &t, types[which >> 2], false, NULL);
                 launch_pointwise(&t.work, 0, bench->stream);
@@ -231,12 +246,13 @@ static int pointwise_host()
     bad = good;                                                                                                                  \
     bad.field = value;                                                                                                           \
     failures += bench_refused(kernel_pointwise(&bad, 0, &err), &err, words)
-    REFUSED(op, (enum kernel_pointwise_op)5, "operation 5");
+    REFUSED(op, (enum kernel_pointwise_op)7, "operation 7");
     REFUSED(columns, 12, "1 times 1 rows of 12");
     REFUSED(rows, 0, "0 rows");
     REFUSED(outer, (int64_t)1 << 33, "up to 2^34");
     REFUSED(b.at, NULL, "b is given");
     REFUSED(op, KERNEL_POINT_SILU, "b is given");
+    REFUSED(op, KERNEL_POINT_RELU, "b is given");
     REFUSED(a.at, memory + 1, "multiple of 16 bytes");
     REFUSED(out.row, 4, "multiples of 8");
     REFUSED(a.type, KERNEL_FLOAT16, "not float32 or bfloat16");
