@@ -26,7 +26,7 @@ struct row_cache {
     uint32_t slots;
     uint32_t places;       // ids that ever were, each with a place of its own, from 0
     uint64_t hits, misses; // of the different ids of each batch
-    // Of the last row_cache_want(): first all of `out`, slot to store; then `in`, store to slot.
+    // Of the last row_cache_want(): first all of `out`, slot to store; then `in`, store to slot. Every slot of `out` is one of `in`, too.
     struct row_move *out, *in;
     size_t out_count, in_count;
     // Its own.

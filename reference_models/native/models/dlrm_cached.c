@@ -15,9 +15,6 @@
 #include "reference_models/native/models/perceptron.h"
 #include "reference_models/native/row_cache.h"
 
-#define CACHED_RATE 0.1       // of SGD
-#define CACHED_ROWS_RATE 0.01 // of Adagrad
-#define CACHED_EPSILON 1e-10
 #define STORE_BLOCK 4096 // rows that the store grows by
 
 enum { CACHED_RING = DLRM_CACHED_AHEAD + 1 };
@@ -239,16 +236,11 @@ static void cached_destroy(struct model *model)
     free(model);
 }
 
-// Whatever the batches name, the cache holds one of them.
 static int cached_refuse(const struct dlrm_cached_shape *shape, struct error *err)
 {
-    size_t lookups = dlrm_cached_lookups_max(shape);
     if (shape->dim < 1 || shape->dim > OPS_BAG_DIM_MAX)
         return error_set(err, -EINVAL, "rows of %zu values are not supported: 1 to %d are", shape->dim, OPS_BAG_DIM_MAX);
-    if (shape->cache < lookups)
-        return error_set(err, -EINVAL, "a cache of %zu rows is too small: a batch may name %zu different ids, and all of their rows are in it; "
-                         "--cache %zu or more", shape->cache, lookups, lookups);
-    return 0;
+    return dlrm_cached_cache_check(shape, err);
 }
 
 static int cached_batches(struct model *model, struct error *err)
@@ -339,7 +331,7 @@ static int cached_create(const struct model_opts *opts, struct model **ret_model
         model->shape.cache = opts->cache_rows;
     model->net = (struct network){.pool = opts->pool, .seed = opts->seed, .train = opts->train};
     model->sgd = opts->plain_sgd;
-    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : CACHED_RATE);
+    model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : DLRM_CACHED_RATE);
     model->vectors = model->shape.tables + 1;
     model->width = OPS_INTERACT_WIDTH(model->vectors, model->shape.dim);
     int rc = cached_create_parts(model, err);
@@ -396,7 +388,7 @@ static void cached_update(struct model *model)
                             .table = model->value,
                             .square = model->sgd ? NULL : model->square};
     ops_sgd(model->net.pool, model->net.count, model->rate, model->net.grad, model->net.value);
-    ops_bag_update(model->net.pool, &rows, model->sgd ? model->rate : (real)CACHED_ROWS_RATE, (real)CACHED_EPSILON);
+    ops_bag_update(model->net.pool, &rows, model->sgd ? model->rate : (real)DLRM_CACHED_ROWS_RATE, (real)DLRM_CACHED_EPSILON);
 }
 
 static size_t cached_samples(const struct model *model)

@@ -39,6 +39,15 @@ size_t dlrm_cached_lookups_max(const struct dlrm_cached_shape *shape)
     return most;
 }
 
+int dlrm_cached_cache_check(const struct dlrm_cached_shape *shape, struct error *err)
+{
+    size_t lookups = dlrm_cached_lookups_max(shape);
+    if (shape->cache >= lookups)
+        return 0;
+    return error_set(err, -EINVAL, "a cache of %zu rows is too small: a batch may name %zu different ids, and all of their rows are in it; "
+                     "--cache %zu or more", shape->cache, lookups, lookups);
+}
+
 // --- batches --------------------------------------------------------------------------------------
 
 int dlrm_cached_batch_new(const struct dlrm_cached_shape *shape, struct dlrm_cached_batch *ret, struct error *err)

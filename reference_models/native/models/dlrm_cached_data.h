@@ -10,6 +10,9 @@
 
 #define DLRM_CACHED_AHEAD 3       // batches whose rows are fetched before their step
 #define DLRM_CACHED_TABLE_BITS 40 // ids of table t: t << 40 up to (t + 1) << 40
+#define DLRM_CACHED_RATE 0.1      // of SGD
+#define DLRM_CACHED_ROWS_RATE 0.01 // of Adagrad, on the rows
+#define DLRM_CACHED_EPSILON 1e-10
 
 struct dlrm_cached_shape {
     size_t tables, dim, batch;
@@ -22,6 +25,9 @@ extern const struct dlrm_cached_shape dlrm_cached_shapes[MODEL_SIZE_COUNT];
 
 // Ids that a batch can have at most, all of them different.
 size_t dlrm_cached_lookups_max(const struct dlrm_cached_shape *shape);
+
+// -EINVAL: whatever the batches name, the cache must hold one of them.
+int dlrm_cached_cache_check(const struct dlrm_cached_shape *shape, struct error *err);
 
 struct dlrm_cached_key {
     int64_t id;
