@@ -138,7 +138,7 @@ def case_cached():
             check("dlrm-cached: notes", {key: notes.get(key) for key in CACHED_FIELDS}, {key: own[key] for key in CACHED_FIELDS})
     for name, words, wanted in (("dlrm-cached", ("--cache", "255"), "a cache of 255 rows is too small"),
                                 ("dlrm-cached", ("--cache", "some"), "failed to read --cache"),
-                                ("dlrm-cached", ("--device", "cuda"), "dlrm-cached is the CPU's only"),
+                                ("dlrm-cached", ("--device", "cuda"), "this program has no CUDA; dlrm-cached of reference_models/native-cuda"),
                                 ("dlrm", ("--cache", "500"), "only dlrm-cached has a cache")):
         records = recorded(name, *words, "--steps", "3")
         code, out, err = start(name, *words, "--steps", "3")

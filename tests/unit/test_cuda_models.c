@@ -10,6 +10,7 @@
 
 #include "fake_comm.h"
 #include "reference_models/cuda/exchange.h"
+#include "reference_models/native/models/dlrm_cached_data.h"
 #include "reference_models/native/models/hstu_data.h"
 #include "reference_models/native/models/transformer_data.h"
 #include "reference_models/native/ranks/share.h"
@@ -150,6 +151,76 @@ TEST(hstu_follows_the_cpu)
     check_answers(&hstu_ops_cuda, &hstu_ops_f64, opts, 0.02);
 }
 
+// Rows that the kernels take, and few ids.
+static const struct dlrm_cached_shape cached_shape = {
+    .tables = 2, .dim = 32, .batch = 32, .drift = 4, .cache = 420, .table = {{400, 3}, {50, 2}}};
+
+TEST(dlrm_cached_follows_the_cpu)
+{
+    struct model_opts opts = {.seed = 3, .batch = 128, .cache_rows = 1024, .dlrm_cached_shape = &cached_shape};
+    check_twins(&dlrm_cached_ops_cuda, &dlrm_cached_ops_f64, opts, 0.01);
+    check_answers(&dlrm_cached_ops_cuda, &dlrm_cached_ops_f64, opts, 0.02);
+}
+
+static void check_notes(const struct model_ops *a, const struct model *x, const struct model_ops *b, const struct model *y, struct model_note *ret)
+{
+    struct model_note wanted[MODEL_NOTES_MAX];
+    CHECK_INT(a->notes(x, ret), 3);
+    CHECK_INT(b->notes(y, wanted), 3);
+    for (int i = 0; i < 3; i++) {
+        CHECK_STR(ret[i].name, wanted[i].name);
+        CHECK_INT(ret[i].value, wanted[i].value);
+    }
+}
+
+// As many rows as a batch may name, where the look-ahead is cut short; some leave; none does: the counts of every step are the CPU's, and no loss
+// depends on how many rows fit.
+TEST(dlrm_cached_counts_as_the_cpu_does_with_any_cache)
+{
+    enum { CACHED_STEPS = STEPS > 1 ? 12 : 3 };
+    static const size_t rows[] = {256, 420, 4000};
+    double losses[3][CACHED_STEPS];
+    for (size_t i = 0; i < 3; i++) {
+        struct model_opts opts = {.seed = 3, .train = true, .cache_rows = rows[i], .dlrm_cached_shape = &cached_shape};
+        struct model *a = model_new(&dlrm_cached_ops_cuda, opts), *b = model_new(&dlrm_cached_ops_f32, opts);
+        struct model_note note[MODEL_NOTES_MAX];
+        for (uint64_t step = 0; step < CACHED_STEPS; step++) {
+            double on_cpu = step_loss(&dlrm_cached_ops_f32, b, step);
+            losses[i][step] = step_loss(&dlrm_cached_ops_cuda, a, step);
+            CHECK_DBL(losses[i][step], on_cpu, 0.01 * on_cpu);
+            check_notes(&dlrm_cached_ops_cuda, a, &dlrm_cached_ops_f32, b, note);
+        }
+        CHECK(i == 2 ? note[1].value == note[2].value : i == 1 || STEPS == 1 || note[1].value > note[2].value); // what leaves is fetched again
+        CHECK(memcmp(losses[i], losses[0], sizeof losses[0]) == 0);
+        dlrm_cached_ops_cuda.destroy(a);
+        dlrm_cached_ops_f32.destroy(b);
+        CHECK_INT(fake_cuda.allocations, 0);
+    }
+}
+
+TEST(dlrm_cached_keeps_every_row_in_a_store_that_grows)
+{
+    static const struct dlrm_cached_shape shape = {
+        .tables = 1, .dim = 32, .batch = 64, .drift = 1000, .cache = 8128, .table = {{1000000, 64}}};
+    struct model_opts opts = {.seed = 3, .dlrm_cached_shape = &shape};
+    struct model *a = model_new(&dlrm_cached_ops_cuda, opts), *b = model_new(&dlrm_cached_ops_f32, opts);
+    struct model_note note[MODEL_NOTES_MAX];
+    size_t count;
+    for (uint64_t step = 0; step < 14; step++) {
+        dlrm_cached_ops_cuda.load(a, step);
+        dlrm_cached_ops_cuda.forward(a);
+        dlrm_cached_ops_f32.load(b, step);
+        dlrm_cached_ops_f32.forward(b);
+        const void *x = dlrm_cached_ops_cuda.logits(a, &count), *y = dlrm_cached_ops_f32.logits(b, &count);
+        CHECK(difference(&dlrm_cached_ops_cuda, x, &dlrm_cached_ops_f32, y, count, NULL) < 0.02);
+    }
+    check_notes(&dlrm_cached_ops_cuda, a, &dlrm_cached_ops_f32, b, note);
+    CHECK(note[2].value > 16384); // a block of the store
+    dlrm_cached_ops_cuda.destroy(a);
+    dlrm_cached_ops_f32.destroy(b);
+    CHECK_INT(fake_cuda.allocations, 0);
+}
+
 static void check_refused(const struct model_ops *ops, struct model_opts opts, int rc, const char *words)
 {
     struct error err = {0};
@@ -174,6 +245,9 @@ TEST(what_cannot_run_is_refused)
     check_refused(&hstu_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO}, -EINVAL, "heads of 32");
     check_refused(&transformer_ops_cuda, decode, -EINVAL, "256 bytes to decode are too many");
     check_refused(&dlrm_ops_cuda, (struct model_opts){.size = MODEL_SIZE_SMALL}, -EINVAL, "rows of 16");
+    check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.size = MODEL_SIZE_SMALL}, -EINVAL, "rows of 8 are not supported on the GPU");
+    check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO, .cache_rows = 3711}, -EINVAL,
+                  "a cache of 3711 rows is too small: a batch may name 3712 different ids, and all of their rows are in it; --cache 3712 or more");
     setenv("UPGATE_KERNELS", "/nonexistent", 1);
     check_refused(&dlrm_ops_cuda, opts, -EINVAL, "UPGATE_KERNELS: no .cubin in /nonexistent");
     unsetenv("UPGATE_KERNELS");
@@ -190,6 +264,9 @@ TEST(what_cannot_run_is_refused)
     fake_cuda = usual;
     fake_cuda.memory = (size_t)80 << 20;
     check_refused(&dlrm_ops_cuda, opts, -ENOMEM, "no room on the GPU for a table: 12.2 MiB more are needed");
+    fake_cuda.memory = (size_t)66 << 20;
+    check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO, .cache_rows = 100000}, -ENOMEM,
+                  "no room on the GPU for the rows of the cache (--cache): 12.2 MiB more are needed");
     fake_cuda = usual;
 }
 

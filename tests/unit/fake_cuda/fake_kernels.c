@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "kernels/cache.h"
 #include "reference_models/native/ops/ops.h"
 
 static struct pool *fake_pool(void)
@@ -79,6 +79,10 @@ static float fake_pointwise(const struct kernel_pointwise *w, float a, float b)
         return a * share;
     case KERNEL_POINT_SILU_GRADIENT:
         return b * share * (1 + a * (1 - share));
+    case KERNEL_POINT_RELU:
+        return a < 0 ? 0 : a;
+    case KERNEL_POINT_RELU_GRADIENT:
+        return a <= 0 ? 0 : b;
     default:
         return a;
     }
@@ -252,20 +256,66 @@ int kernel_bag_update_scratch(const struct kernel_bags *bags, size_t *ret_bytes,
     return 0;
 }
 
-// SGD. A row's gradient is summed first; here each lookup is taken by itself, which is the same but for rounding.
+// Adagrad of each element, of a cache's rows.
+static int fake_adagrad(const struct kernel_bags *bags, const struct kernel_update *update, const float *dout, struct error *err)
+{
+    size_t dim = (size_t)bags->dim, rows = (size_t)bags->row_counts[0];
+    float *grad = fake_floats(rows * dim);
+    int rc = 0;
+    for (int64_t number = 0; number < bags->tables * bags->bags; number++) {
+        const float *from = dout + (size_t)(number % bags->bags * bags->tables + number / bags->bags) * dim;
+        for (int64_t i = bags->offsets[number]; i < bags->offsets[number + 1]; i++) {
+            size_t row = (size_t)bags->ids[i];
+            if (row >= rows || bags->places[row] < 0 || bags->places[row] >= bags->slots)
+                rc = error_set(err, -EINVAL, "embedding update: number %zu of %zu", row, rows);
+            for (size_t j = 0; j < dim && rc == 0; j++)
+                grad[row * dim + j] += from[j];
+        }
+    }
+    for (size_t i = 0; i < rows * dim && rc == 0; i++) {
+        size_t at = (size_t)bags->places[i / dim] * dim + i % dim;
+        update->state[at] += grad[i] * grad[i];
+        ((float *)bags->rows[0])[at] -= update->rate * grad[i] / (sqrtf(update->state[at]) + update->epsilon);
+    }
+    free(grad);
+    return rc;
+}
+
+// A row's gradient is summed first; here, with SGD, each lookup is taken by itself, which is the same but for rounding.
 int kernel_bag_update(const struct kernel_bags *bags, const struct kernel_update *update, const float *dout, void *scratch, size_t scratch_bytes,
                       cudaStream_t stream, struct error *err)
 {
     size_t dim = (size_t)bags->dim;
+    bool each = update->optimizer == KERNEL_ADAGRAD_EACH;
     (void)stream;
-    if (update->optimizer != KERNEL_SGD || !scratch || scratch_bytes < (size_t)bags->ids_count * 16)
-        return error_set(err, -EINVAL, "embedding update: not SGD, or too little scratch");
+    if ((!each && update->optimizer != KERNEL_SGD) || each != (bags->places != NULL) || !scratch || scratch_bytes < (size_t)bags->ids_count * 16)
+        return error_set(err, -EINVAL, "embedding update: neither SGD nor Adagrad of each element in a cache, or too little scratch");
+    if (each)
+        return fake_adagrad(bags, update, dout, err);
     for (int64_t number = 0; number < bags->tables * bags->bags; number++) {
         int64_t table = number / bags->bags, bag = number % bags->bags;
         for (int64_t i = bags->offsets[number]; i < bags->offsets[number + 1]; i++)
             for (size_t j = 0; j < dim; j++)
                 ((float *)bags->rows[table])[(size_t)bags->ids[i] * dim + j] -=
                     update->rate * dout[(size_t)(bag * bags->tables + table) * dim + j];
+    }
+    return 0;
+}
+
+int kernel_cache_move(const struct kernel_cache_moves *m, cudaStream_t stream, struct error *err)
+{
+    size_t dim = (size_t)m->dim;
+    (void)stream;
+    for (int64_t i = 0; i < m->count; i++) {
+        const struct kernel_cache_move *move = &m->moves[i];
+        if (dim % 4 || m->planes < 1 || m->planes > KERNEL_CACHE_PLANES_MAX || move->slot < 0 || ((uintptr_t)move->in | (uintptr_t)move->out) % 16)
+            return error_set(err, -EINVAL, "embedding cache: what cache.h does not allow");
+        for (int plane = 0; plane < m->planes; plane++) {
+            float *slot = m->slots[plane] + (size_t)move->slot * dim;
+            if (move->out)
+                memcpy(move->out + (size_t)plane * dim, slot, dim * sizeof *slot);
+            memcpy(slot, move->in + (size_t)plane * dim, dim * sizeof *slot);
+        }
     }
     return 0;
 }
