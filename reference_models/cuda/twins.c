@@ -27,6 +27,7 @@ static const struct twins {
     {&dlrm_ops_f32, &dlrm_ops_cuda, false},
     {&transformer_ops_f32, &transformer_ops_cuda, true},
     {&hstu_ops_f32, &hstu_ops_cuda, false},
+    {&dlrm_cached_ops_f32, &dlrm_cached_ops_cuda, false},
 };
 
 // hstu's demo on the GPU, which has no heads of 32: of 128, with histories that a CPU follows within a second.
@@ -97,6 +98,21 @@ static double twins_changes(const struct model_param *cpu, const struct model_pa
     return worst;
 }
 
+// What a model counts, such as the hits of a cache whose books both keep alike, is the same.
+static bool twins_counts(const struct twins *twins, const struct model *cpu, const struct model *cuda)
+{
+    struct model_note wanted[MODEL_NOTES_MAX], got[MODEL_NOTES_MAX];
+    size_t count = twins->cpu->notes ? twins->cpu->notes(cpu, wanted) : 0;
+    if (count && twins->cuda->notes(cuda, got) != count)
+        return false;
+    bool same = true;
+    for (size_t i = 0; i < count; i++) {
+        printf("  %s: %llu on the CPU, %llu on the GPU\n", wanted[i].name, (unsigned long long)wanted[i].value, (unsigned long long)got[i].value);
+        same = same && wanted[i].value == got[i].value;
+    }
+    return same;
+}
+
 static bool twins_compare(const struct twins *twins, struct model *cpu, struct model *cuda, uint64_t steps)
 {
     double took = 0, worst = 0, apart = 0, changes = 0;
@@ -121,6 +137,7 @@ static bool twins_compare(const struct twins *twins, struct model *cpu, struct m
         free(start[i]);
     free(start);
     bool ok = worst <= TWINS_LOSS_LIMIT && apart <= TWINS_ANSWER_LIMIT && changes <= TWINS_CHANGE_LIMIT;
+    ok = twins_counts(twins, cpu, cuda) && ok;
     printf("  %s: losses at most %.2f %% apart, answers of the first step %.2f %%; the best step took %.3f ms on the GPU\n", ok ? "agree" : "DIFFER",
            worst * 100, apart * 100, took);
     return ok;
