@@ -23,6 +23,11 @@ size_t params_add(struct params *params, enum params_kind kind, size_t in, size_
     return params_place(params, kind, in, out, in_padded, in_padded * params_padded(out));
 }
 
+size_t params_add_turned(struct params *params, size_t in, size_t out)
+{
+    return params_place(params, PARAMS_WIDE, in, out, in, in * out);
+}
+
 size_t params_add_parts(struct params *params, size_t in, size_t out, size_t parts)
 {
     size_t in_padded = params_padded(in), first = params->entries, weights = params->narrow, biases = weights + parts * in_padded * out;

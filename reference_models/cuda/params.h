@@ -44,6 +44,8 @@ size_t params_add(struct params *params, enum params_kind kind, size_t in, size_
 size_t params_add_parts(struct params *params, size_t in, size_t out, size_t parts);
 // Plans a vector that is kept as it is, whatever its length: tables, biases by distance.
 size_t params_add_wide(struct params *params, size_t count);
+// Plans a matrix [in][out] of the CPU's whose rows [out][in] are not padded: weights of convolutions. Its gradient comes as float32.
+size_t params_add_turned(struct params *params, size_t in, size_t out);
 // Allocates, and fills from the CPU's model: its first `entries` parameters.
 void params_allocate(struct params *params, struct device *device, bool train, bool adam, const struct model_param *start, size_t count);
 

@@ -107,6 +107,6 @@ struct model_ops {
 extern const struct model_ops dlrm_ops_f32, dlrm_ops_f64, transformer_ops_f32, transformer_ops_f64, hstu_ops_f32, hstu_ops_f64;
 extern const struct model_ops dlrm_cached_ops_f32, dlrm_cached_ops_f64, dlrm_sharded_ops_f32, dlrm_sharded_ops_f64, vision_ops_f32, vision_ops_f64;
 extern const struct model_ops dlrm_ops_cuda, transformer_ops_cuda, hstu_ops_cuda; // of reference_models/cuda
-extern const struct model_ops dlrm_cached_ops_cuda;                               // likewise
+extern const struct model_ops dlrm_cached_ops_cuda, vision_ops_cuda;              // likewise
 
 #endif

@@ -114,7 +114,7 @@ def case_decode():
     for name, words, wanted in (("transformer", ("--mode", "infer", "--decode", "32"), "32 bytes to decode are too many"),
                                 ("transformer", ("--decode", "4"), "--decode is for --mode infer"),
                                 ("dlrm", ("--mode", "infer", "--decode", "4"), "--decode is the transformer's"),
-                                ("vision", ("--device", "cuda"), "vision is the CPU's only: kernels/ has no convolution"),
+                                ("vision", ("--device", "cuda"), "this program has no CUDA; vision of reference_models/native-cuda"),
                                 ("vision", ("--mode", "infer", "--decode", "4"), "--decode is the transformer's"),
                                 ("dlrm", ("--device", "cuda"), "this program has no CUDA")):
         code, out, err = start(name, *words, "--steps", "1")

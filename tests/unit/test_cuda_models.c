@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cuda_runtime.h>
 
@@ -13,6 +15,7 @@
 #include "reference_models/native/models/dlrm_cached_data.h"
 #include "reference_models/native/models/hstu_data.h"
 #include "reference_models/native/models/transformer_data.h"
+#include "reference_models/native/models/vision_data.h"
 #include "reference_models/native/ranks/share.h"
 #include "reference_models/native/workload.h"
 #include "runner.h"
@@ -233,6 +236,49 @@ static void check_refused(const struct model_ops *ops, struct model_opts opts, i
     if (!strstr(err.text, words))
         runner_fail(__FILE__, __LINE__, "said '%s', not '%s'", err.text, words);
     CHECK(model == NULL);
+    CHECK_INT(fake_cuda.allocations, 0);
+}
+
+// Both kinds of blocks, images of odd sizes in every stage.
+static const struct vision_shape small_images = {.image = 9, .stages = 2, .blocks = 2, .channels = {8, 16}, .batch = 5, .pool = 2};
+
+TEST(vision_follows_the_cpu)
+{
+    struct model_opts opts = {.seed = 3, .vision_shape = &small_images};
+    setenv("UPGATE_CUDNN", FAKE_CUDNN, 1);
+    check_twins(&vision_ops_cuda, &vision_ops_f64, opts, 0.001);
+    opts.plain_sgd = true;
+    check_twins(&vision_ops_cuda, &vision_ops_f64, opts, 0.001);
+    check_answers(&vision_ops_cuda, &vision_ops_f64, opts, 0.001);
+}
+
+TEST(vision_without_cudnn_is_refused)
+{
+    static const struct vision_shape odd = {.image = 9, .stages = 1, .blocks = 1, .channels = {12}, .batch = 5, .pool = 2};
+    struct model_opts opts = {.seed = 3, .train = true, .vision_shape = &small_images};
+    setenv("UPGATE_CUDNN", "/nonexistent/libcudnn.so.9", 1);
+    check_refused(&vision_ops_cuda, opts, -ENOSYS, "no cuDNN: tried that of UPGATE_CUDNN: /nonexistent/libcudnn.so.9");
+    setenv("UPGATE_CUDNN", "libm.so.6", 1);
+    check_refused(&vision_ops_cuda, opts, -ENOSYS, "this cuDNN has no cudnnGetVersion: 8 and 9 have it; UPGATE_CUDNN=");
+    opts.vision_shape = &odd;
+    check_refused(&vision_ops_cuda, opts, -EINVAL, "12 channels are not supported on the GPU: a multiple of 8 is");
+    CHECK_INT(error_exit_code(-ENOSYS), 4);
+}
+
+// A side's `cuda:` directory, in lib64/ or lib/; it comes before the loader's path.
+TEST(vision_takes_the_cudnn_of_the_side)
+{
+    static char directory[] = "/tmp/upgate-cudnn-XXXXXX";
+    char path[256];
+    struct model_opts opts = {.seed = 3, .vision_shape = &small_images};
+    CHECK(runner_directory(directory) != NULL);
+    snprintf(path, sizeof path, "%s/lib", directory);
+    CHECK_INT(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/lib/libcudnn.so.8", directory);
+    CHECK_INT(symlink(FAKE_CUDNN, path), 0);
+    unsetenv("UPGATE_CUDNN");
+    setenv("CUDA_HOME", directory, 1);
+    vision_ops_cuda.destroy(model_new(&vision_ops_cuda, opts));
     CHECK_INT(fake_cuda.allocations, 0);
 }
 

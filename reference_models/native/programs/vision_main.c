@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `vision`: the model of vision.c in the step loop of workload.c, as float32 or float64.
+// The program `vision`: the model of vision.c in the step loop of workload.c, as float32, float64 or, where it is built so, on the GPU.
 #include "reference_models/native/workload.h"
 
 int main(int argc, char **argv)
@@ -8,8 +8,6 @@ int main(int argc, char **argv)
                                                 .summary = "small residual network: convolution, batch norm and relu on planted images",
                                                 .ranks_default = 1,
                                                 .ranks_min = 1,
-                                                .ranks_max = 1,
-                                                .cpu_only = "kernels/ has no convolution; on a GPU there is vision of reference_models/torch"};
-    static const struct workload_models models = {&vision_ops_f32, &vision_ops_f64, NULL};
-    return workload_main(&program, &models, argc, argv);
+                                                .ranks_max = 1};
+    return workload_main(&program, WORKLOAD_MODELS(vision), argc, argv);
 }
