@@ -28,6 +28,7 @@ static const struct twins {
     {&transformer_ops_f32, &transformer_ops_cuda, true},
     {&hstu_ops_f32, &hstu_ops_cuda, false},
     {&dlrm_cached_ops_f32, &dlrm_cached_ops_cuda, false},
+    {&vision_ops_f32, &vision_ops_cuda, false},
 };
 
 // hstu's demo on the GPU, which has no heads of 32: of 128, with histories that a CPU follows within a second.
