@@ -372,10 +372,11 @@ static int vision_refuse(const struct vision_shape *shape, struct error *err)
     return rc;
 }
 
-// The logits of the padding: their exponentials are 0, and so are their gradients.
+// The logits of the padding: their exponentials are 0, and so are their gradients. No larger: a kernel's exponent of the largest of a few logits
+// is rounded to their size, and must stay near 0 where all of them are padding.
 static void vision_pad_head(struct model *model)
 {
-    static const float none[HEAD - VISION_CLASSES] = {-1e30f, -1e30f, -1e30f, -1e30f, -1e30f, -1e30f};
+    static const float none[HEAD - VISION_CLASSES] = {-1e4f, -1e4f, -1e4f, -1e4f, -1e4f, -1e4f};
     if (!device_failed(&model->device))
         device_upload(&model->device, params_value(&model->params, model->head_bias) + VISION_CLASSES, none, sizeof none);
 }
