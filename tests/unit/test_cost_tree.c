@@ -48,6 +48,20 @@ TEST(children_are_found_again)
     cost_tree_free(NULL);
 }
 
+TEST(functions_elsewhere_stand_once)
+{
+    struct cost_tree *tree = cost_tree_new();
+    char name[] = "load"; // another pointer, the same text
+    cost_tree_elsewhere(tree, "load", "loop.py", 3);
+    cost_tree_elsewhere(tree, "load", NULL, 5);
+    cost_tree_elsewhere(tree, name, "loop.py", 4);
+    CHECK_INT(tree->elsewhere_count, 2);
+    CHECK_INT(tree->elsewhere[0].ticks, 7);
+    CHECK_INT(tree->elsewhere[1].ticks, 5);
+    CHECK(!tree->elsewhere[1].module);
+    cost_tree_free(tree);
+}
+
 TEST(rows_are_sorted_and_merged)
 {
     struct cost_tree *tree = cost_tree_new();

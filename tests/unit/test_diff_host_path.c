@@ -319,6 +319,41 @@ TEST(a_stack_not_walked_comes_from_the_same_phase_and_leaf)
     world_close(&world);
 }
 
+static int64_t elsewhere_ticks(const struct world *world, const char *name, const char *module)
+{
+    for (size_t i = 0; i < world->tree->elsewhere_count; i++)
+        if (!strcmp(world->tree->elsewhere[i].name, name) && !strcmp(world->tree->elsewhere[i].module, module))
+            return world->tree->elsewhere[i].ticks;
+    return 0;
+}
+
+TEST(python_functions_outside_of_the_windows)
+{
+    static const char before[] = "walk@/home/me/job/loop.py;walk@/home/me/job/loop.py;load@/home/me/job/loop.py";
+    static const char first[] = "load@/home/me/job/loop.py;on_first@/home/me/job/loop.py";
+    for (uint32_t windows = 0; windows < 2; windows++) {
+        struct world world;
+        struct launch_window window = {.begin = 1500 * US, .end = 3500 * US, .steps = 1, .couple = -1};
+        world_open(&world);
+        uint32_t loader = world_thread(&world, world.process, "loader");
+        world_tick(&world, world.thread, 1000, "parse@libx.so", before);
+        world_tick(&world, world.thread, 2000, "parse@libx.so", first);
+        world_tick(&world, world.thread, 4000, "parse@libx.so", first)->why |= UG_SAMPLE_LATE;
+        world_tick(&world, world.thread, 5000, "parse@libx.so", first)->why = UG_SAMPLE_OWNER; // taken out of turn
+        world_tick(&world, world.thread, 6000, "parse@libx.so", NULL);
+        world_tick(&world, loader, 3000, "parse@libx.so", first); // beside the window
+        world_tick(&world, loader, 3500, "parse@libx.so", before);
+        world.launch.windows = &window;
+        world.launch.window_count = world.ranks[0].window_count = windows;
+        world_begin(&world);
+        host_path_elsewhere(world.path);
+        CHECK_INT(world.tree->elsewhere_count, 2 * windows); // without one nobody knows what is outside
+        CHECK_INT(elsewhere_ticks(&world, "load", "loop.py"), 2 * windows);
+        CHECK_INT(elsewhere_ticks(&world, "walk", "loop.py"), 2 * windows); // that it called itself counts once
+        world_close(&world);
+    }
+}
+
 TEST(nothing_known_is_idle)
 {
     struct world world;

@@ -22,7 +22,7 @@ struct cost_places { // of a node: mean of where it stood
 
 struct cost_tree_memory {
     struct intern *texts;
-    struct map children;
+    struct map children, elsewhere;
     struct cost_places *places;
     size_t row_capacity, overlap_capacity;
     uint32_t *first;  // after cost_tree_finish
@@ -61,6 +61,7 @@ void cost_tree_free(struct cost_tree *tree)
     struct cost_tree_memory *memory = tree->memory;
     intern_free(memory->texts);
     map_free(&memory->children);
+    map_free(&memory->elsewhere);
     free(memory->places);
     free(memory->first);
     free(memory->below);
@@ -70,6 +71,7 @@ void cost_tree_free(struct cost_tree *tree)
     free(tree->rows);
     free(tree->lates);
     free(tree->callers);
+    free(tree->elsewhere);
     free(tree->beside);
     free(tree->overlaps);
     free(tree);
@@ -225,6 +227,23 @@ void cost_tree_late(struct cost_tree *tree, const struct cost_late *late)
 void cost_tree_caller(struct cost_tree *tree, const struct cost_caller *caller)
 {
     vector_push(tree->callers, tree->caller_count, *caller);
+}
+
+void cost_tree_elsewhere(struct cost_tree *tree, const char *name, const char *module, int64_t ticks)
+{
+    struct map *known = &tree->memory->elsewhere;
+    const struct cost_elsewhere of = {cost_tree_text(tree, name), cost_tree_text(tree, module), 0}; // equal texts are one
+    uint64_t mixed = hash_mix((uint64_t)(uintptr_t)of.name, (uint64_t)(uintptr_t)of.module);
+    size_t at = 0;
+    uint32_t i = map_first(known, mixed, &at);
+    while (i != MAP_NONE && (tree->elsewhere[i].name != of.name || tree->elsewhere[i].module != of.module))
+        i = map_next(known, mixed, &at);
+    if (i == MAP_NONE) {
+        i = (uint32_t)tree->elsewhere_count;
+        vector_push(tree->elsewhere, tree->elsewhere_count, of);
+        map_add(known, mixed, i);
+    }
+    tree->elsewhere[i].ticks = cost_sum(tree->elsewhere[i].ticks, ticks);
 }
 
 void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside)

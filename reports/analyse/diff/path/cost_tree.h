@@ -110,15 +110,22 @@ struct cost_caller {
     const char *name, *module; // of the tree
 };
 
+// A Python function of the launches' other instants, which are in no window: what only one side does in its windows, the other may do there.
+struct cost_elsewhere {
+    const char *name, *module; // of the tree
+    int64_t ticks;             // samples that show it
+};
+
 struct cost_tree {
     struct cost_node *nodes; // [0] is the root
     struct cost_window *windows;
     struct cost_row *rows;   // rows of one node are not side by side; see cost_tree_finish
     struct cost_late *lates;        // in no order
     struct cost_caller *callers;    // a sample's one after the other, outermost first
+    struct cost_elsewhere *elsewhere; // each function once; none: nobody looked
     struct cost_beside *beside;     // after cost_tree_finish by node, then other
     struct cost_overlap *overlaps;  // by node, below overlap_count; those after have none
-    size_t node_count, window_count, row_count, beside_count, overlap_count, late_count, caller_count;
+    size_t node_count, window_count, row_count, beside_count, overlap_count, late_count, caller_count, elsewhere_count;
     struct cost_tree_memory *memory;
 };
 
@@ -145,6 +152,7 @@ void cost_tree_add(struct cost_tree *tree, uint32_t node, uint32_t window, int64
 // Notes that the leaf stood at place `position` of a step, for `order`.
 void cost_tree_place(struct cost_tree *tree, uint32_t node, double position);
 void cost_tree_caller(struct cost_tree *tree, const struct cost_caller *caller);
+void cost_tree_elsewhere(struct cost_tree *tree, const char *name, const char *module, int64_t ticks); // adds; module: NULL ok
 void cost_tree_late(struct cost_tree *tree, const struct cost_late *late);
 void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside);
 void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_overlap *overlap);

@@ -129,6 +129,11 @@ uint32_t host_place(struct host_path *path, uint32_t chain, uint32_t python);
 uint32_t host_place_collector(struct host_path *path, uint32_t chain);
 uint32_t host_node(struct host_path *path, uint32_t place, uint32_t leaf, enum cost_class class);
 bool host_is_collective(struct host_path *path, uint32_t user, uint32_t python);
+static inline bool host_is_tick(const struct trace_sample *sample) // not one that was taken out of turn
+{
+    unsigned other = UG_SAMPLE_OWNER | UG_SAMPLE_NEIGHBOUR | UG_SAMPLE_SPIN;
+    return !(sample->why & other) || sample->why & UG_SAMPLE_TARGET;
+}
 bool host_stack_useful(struct host_path *path, uint32_t python); // has a function that can be a place
 
 struct host_thread *host_thread_get(struct host_path *path, uint32_t thread, uint32_t rank);

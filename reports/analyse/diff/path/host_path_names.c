@@ -317,6 +317,56 @@ void host_path_callers(struct host_path *path, uint32_t python, uint32_t leaf)
                                                            .module = functions[i]->module});
 }
 
+// ---- what is done outside of the windows ----
+
+static bool host_is_elsewhere(const struct host_path *path, uint32_t rank, int64_t at)
+{
+    if (rank == HOST_NONE)
+        return true;
+    const struct launch_rank *row = &path->trace->ranks[rank];
+    for (uint32_t i = 0; i < row->window_count; i++) {
+        const struct launch_window *window = &path->trace->windows[row->window_first + i];
+        if (at >= window->begin && at < window->end)
+            return false;
+    }
+    return row->window_count > 0;
+}
+
+static void host_stack_elsewhere(struct host_path *path, uint32_t python, int64_t ticks)
+{
+    const struct host_frame *functions[HOST_FRAMES_MAX];
+    bool collects;
+    int count = host_functions(path, python, functions, &collects);
+    for (int i = 0; i < count && !collects; i++) {
+        int before = 0; // texts of the tree: equal ones are one
+        while (before < i && (functions[before]->name != functions[i]->name || functions[before]->module != functions[i]->module))
+            before++;
+        if (before == i) // else it called itself
+            cost_tree_elsewhere(path->tree, functions[i]->name, functions[i]->module, ticks);
+    }
+}
+
+void host_path_elsewhere(struct host_path *path)
+{
+    const struct trace *host = path->host;
+    if (!host)
+        return;
+    int64_t *ticks = xcalloc(host->stack_count + 1, sizeof *ticks); // of Python stacks
+    for (uint32_t i = 0; i < host->thread_count; i++) {
+        const struct trace_thread *thread = &host->threads[i];
+        for (uint32_t k = 0; k < thread->sample_count && trace_is_target(host, i); k++) {
+            const struct trace_sample *sample = &host->samples[thread->sample_first + k];
+            bool known = host_is_tick(sample) && !(sample->why & UG_SAMPLE_LATE) && sample->python < host->stack_count;
+            if (known && host_is_elsewhere(path, path->rank_of[thread->process], sample->at))
+                ticks[sample->python]++;
+        }
+    }
+    for (uint32_t i = 1; i < host->stack_count; i++)
+        if (ticks[i])
+            host_stack_elsewhere(path, i, ticks[i]);
+    free(ticks);
+}
+
 bool host_stack_useful(struct host_path *path, uint32_t python)
 {
     if (!python || python >= path->host->stack_count)

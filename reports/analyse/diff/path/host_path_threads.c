@@ -31,8 +31,7 @@ static void host_ticks_fill(struct host_path *path, struct host_thread *thread, 
     thread->ticks = xcalloc((size_t)row->sample_count + 1, sizeof *thread->ticks);
     for (uint32_t i = 0; i < row->sample_count; i++) {
         const struct trace_sample *sample = &host->samples[row->sample_first + i];
-        unsigned other = UG_SAMPLE_OWNER | UG_SAMPLE_NEIGHBOUR | UG_SAMPLE_SPIN;
-        if (sample->why & other && !(sample->why & UG_SAMPLE_TARGET)) // taken out of turn: no tick
+        if (!host_is_tick(sample))
             continue;
         struct host_tick *tick = &thread->ticks[thread->tick_count++];
         tick->at = sample->at;
