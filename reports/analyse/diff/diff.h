@@ -20,12 +20,12 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_CPU_FUNCTION_SLOWER, DIFF_CPU_FUNCTION_ADDED, DIFF_CPU_FUNCTION_REMOVED, DIFF_CPU_FUNCTION_REPLACED,
     DIFF_HOST_STALL, DIFF_LAUNCH_GAP, DIFF_SYNC_ADDED, DIFF_MEMCPY, DIFF_COMM_EXPOSED, DIFF_DATA_WAIT, DIFF_PYTHON_OVERHEAD,
     DIFF_COMPILE, DIFF_COLD_START, DIFF_MEMORY_ALLOC, DIFF_CLOCK_THROTTLE, DIFF_PARALLELISM,
-    DIFF_CODE_ADDED, DIFF_CODE_REMOVED, DIFF_CODE_REPEATED, // with all that it causes
+    DIFF_CODE_ADDED, DIFF_CODE_REMOVED, DIFF_CODE_REPEATED, DIFF_CODE_MOVED, // with all that it causes
     DIFF_NATIVE_CODE, // of a place; one side has no names for its functions
     DIFF_KIND_COUNT
 };
 const char *diff_kind_word(enum diff_kind kind);   // "kernel_slower"
-bool diff_kind_is_code(enum diff_kind kind);       // added, removed, repeated: told with all that it causes
+bool diff_kind_is_code(enum diff_kind kind);       // added, removed, repeated, moved: told with all that it causes
 
 struct diff_contribution_part {
     enum diff_kind kind;

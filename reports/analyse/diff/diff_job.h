@@ -28,11 +28,12 @@ struct diff_parallel { // of the target's threads, means over launches
 
 struct diff_launches; // contribute/launches.c
 
-// What a job explains. Of the last two intervals tell nothing, and nothing is summed by place.
+// What a job explains. But of the steps intervals tell nothing, and nothing is summed by place.
 enum diff_subject {
     DIFF_SUBJECT_STEPS,
-    DIFF_SUBJECT_ONCE, // what a launch has once: one window of each
-    DIFF_SUBJECT_SLOW  // slow steps: a few windows of each
+    DIFF_SUBJECT_FIRST, // first steps: one window of each launch
+    DIFF_SUBJECT_CPU,   // CPU time: each launch is one window
+    DIFF_SUBJECT_SLOW   // slow steps: a few windows of each launch
 };
 
 struct diff_job {

@@ -87,6 +87,7 @@ UP.plain = {
     parallelism: ["Less runs at the same time", "More runs at the same time"],
     code_added: ["New, with all that it causes", "New, with all that it causes"], code_removed: ["Gone, with all that it caused", "Gone, with all that it caused"],
     native_code: ["Native code takes longer", "Native code got faster"],
+    code_moved: ["Moved into the first step, with all that it causes", "Moved out of the first step, with all that it caused"],
     code_repeated: ["Runs more often, with all that it causes", "Runs less often, with all that it caused"],
 };
 UP.plainWords = item => {

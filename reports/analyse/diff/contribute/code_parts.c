@@ -19,16 +19,25 @@ enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };
 static const double run_calls = 0.6;   // of the samples on the way to its launches
 static const double run_alike = 0.5;   // of their names
 static const double run_repeats = 0.8; // of its operations: both sides have their names
+static const double moved_least = 0.5; // of a function's samples: so many more has the other side elsewhere
+static const double moved_stays = 0.5; // of the other side's samples elsewhere: more of this side's, and both sides do it there
 static const double again_most = 0.6, again_elsewhere = 0.2; // of the samples below a function
 
 // ---- functions ----
 
+enum { KEY_MAX = 2 * NAMES_LENGTH_MAX };
+
+static size_t function_key(char key[KEY_MAX], const char *name, const char *module)
+{
+    size_t length = (size_t)snprintf(key, KEY_MAX, "%s\n%s", module ? module : "", name);
+    return length < KEY_MAX ? length : KEY_MAX - 1;
+}
+
 static uint32_t function_of(struct code *code, struct intern *names, const char *name, const char *module)
 {
-    char key[2 * NAMES_LENGTH_MAX];
-    size_t length = (size_t)snprintf(key, sizeof key, "%s\n%s", module ? module : "", name);
+    char key[KEY_MAX];
     uint32_t known = intern_count(names);
-    uint32_t number = intern_number(names, key, length < sizeof key ? length : sizeof key - 1);
+    uint32_t number = intern_number(names, key, function_key(key, name, module));
     if (number == known)
         vector_push(code->functions, code->function_count, (struct code_function){.name = name, .module = module, .depth = UINT16_MAX});
     return number;
@@ -85,6 +94,19 @@ static void functions_count(struct code *code, struct intern *names, int side)
     free(below);
 }
 
+// Of the functions that either side's tree has.
+static void functions_elsewhere(struct code *code, const struct intern *names, int side)
+{
+    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    char key[KEY_MAX];
+    for (size_t i = 0; i < tree->elsewhere_count; i++) {
+        const struct cost_elsewhere *of = &tree->elsewhere[i];
+        uint32_t function = intern_find(names, key, function_key(key, of->name, of->module));
+        if (function != INTERN_NONE)
+            code->functions[function].elsewhere[side] += (double)of->ticks;
+    }
+}
+
 void code_ask(struct code *code, int side, uint32_t function)
 {
     const struct cost_tree *tree = code->all->job->workload->trees[side];
@@ -131,15 +153,23 @@ static double *ticks_below(const struct code *code, int side, uint32_t function)
     return ticks;
 }
 
+bool code_moved(const struct code *code, int side, uint32_t function)
+{
+    const struct code_function *of = &code->functions[function];
+    double here = of->ticks[side], own = of->elsewhere[side], other = of->elsewhere[!side];
+    return here > 0 && of->ticks[!side] <= CODE_ELSEWHERE * here && own <= moved_stays * other && other - own >= moved_least * here;
+}
+
 // Whoever calls another one to be what it is: a decorator's function, one of the same file that the other side does not have either; or one
-// that the other side has, where it does not call what is new.
+// that the other side has, where it does not call what is new. What moved is what it is, and not who calls it here.
 static bool function_leads(const struct code *code, int side, uint32_t outer, uint32_t inner)
 {
     const struct code_function *a = &code->functions[outer], *b = &code->functions[inner];
-    if (strstr(a->name, "<locals>") || strstr(a->name, "wrapper") || (a->ticks[!side] > 0 && b->ticks[!side] == 0))
+    bool moved = code_moved(code, side, inner), fresh = code_other(code, side, outer) > 0 && code_other(code, side, inner) == 0;
+    if (strstr(a->name, "<locals>") || strstr(a->name, "wrapper") || (!code_moved(code, side, outer) && (moved || fresh)))
         return true;
     return a->module && b->module && !strcmp(a->module, b->module) && !strstr(b->name, "<locals>") &&
-           b->ticks[!side] <= CODE_ELSEWHERE * b->ticks[side];
+           (moved || code_other(code, side, inner) <= CODE_ELSEWHERE * b->ticks[side]);
 }
 
 uint32_t code_wrapped(const struct code *code, int side, uint32_t function)
@@ -166,8 +196,8 @@ uint32_t code_repeated(const struct code *code, int side, uint32_t function)
     uint32_t best = COST_NONE;
     for (uint32_t i = 0; i < code->function_count; i++) {
         const struct code_function *of = &code->functions[i];
-        bool both = of->ticks[0] - (side ? 0 : ticks[i]) >= again_elsewhere * ticks[i] &&
-                    of->ticks[1] - (side ? ticks[i] : 0) >= again_elsewhere * ticks[i];
+        bool both = of->ticks[0] + of->elsewhere[0] - (side ? 0 : ticks[i]) >= again_elsewhere * ticks[i] &&
+                    of->ticks[1] + of->elsewhere[1] - (side ? ticks[i] : 0) >= again_elsewhere * ticks[i];
         if (i == function || !both || ticks[i] < again_most * ticks[function])
             continue;
         if (best == COST_NONE || ticks[i] > ticks[best] ||
@@ -365,6 +395,8 @@ void code_parts_make(struct code *code)
         functions_count(code, names, side);
         runs_make(code, side);
     }
+    for (int side = 0; side < 2; side++)
+        functions_elsewhere(code, names, side);
     const uint32_t *place_b = all->job->workload->alignment->place_b;
     for (size_t i = 0; place_b && i < all->job->workload->trees[0]->node_count; i++) {
         const struct cost_tree *const *trees = (const struct cost_tree *const *)all->job->workload->trees;

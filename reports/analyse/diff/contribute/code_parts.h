@@ -10,6 +10,7 @@ struct code_function {        // of Python; both sides'
     const char *name, *module; // module NULL: none
     double ticks[2];           // samples a step that show it
     double shared[2];          // of them, on the way to operations that both sides have
+    double elsewhere[2];       // samples of the launches' other instants; 0 where nobody looked
     uint16_t depth;            // the least
 };
 
@@ -46,6 +47,12 @@ struct code {
     size_t asked; // hypotheses
 };
 
+// How many samples of the other side show it, wherever they are.
+static inline double code_other(const struct code *code, int side, uint32_t function)
+{
+    return code->functions[function].ticks[!side] + code->functions[function].elsewhere[!side];
+}
+
 void code_parts_make(struct code *code);
 void code_parts_clear(struct code *code);
 // Asks for a function: fills below, and of the runs votes and called.
@@ -55,8 +62,10 @@ bool code_run_calls(const struct code_run *run);
 bool code_runs_alike(const struct code_run *a, const struct code_run *b);
 // What both sides do at another place, too: "forward > layers.*"; NULL.
 const char *code_run_repeats(const struct code *code, const struct code_run *run);
+// Does the other side run it elsewhere in its launches, and not here, and this side here in place of that?
+bool code_moved(const struct code *code, int side, uint32_t function);
 // The smallest function that nearly all below the one that was asked for last is in: what a decorator's function is around, what one
-// of the same file calls, what is new below one that both sides have. Else that one itself.
+// of the same file calls, what is new, or moved, below one that is not. Else that one itself.
 uint32_t code_wrapped(const struct code *code, int side, uint32_t function);
 // The outermost function that nearly all below the one that was asked for last is in, and that both sides have elsewhere; COST_NONE.
 uint32_t code_repeated(const struct code *code, int side, uint32_t function);

@@ -7,7 +7,8 @@
 // Which list is the shortest is asked as a minimum description length. A line costs what the least that is worth one takes. What
 // a list leaves unsaid costs its time: of a part that is said to be new, what the other side has of it; of single things those that
 // are not told from noise. A part is told where that makes the list shorter. Outer functions are asked before inner ones. Of rare slow
-// steps functions are asked alone, and have to be in those of each launch. Pure.
+// steps, and of first ones, functions are asked alone, and have to be in those of each launch. Of first steps the samples of all other
+// instants say what is new in a launch, and what only moved. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,13 +185,18 @@ static double set_executes_more(const struct contributions *all, const struct co
     return certain;
 }
 
-// Takes the groups where one line for them makes the list shorter. repeated: the other side has the same, less often. label NULL: as
-// the two things of it that take most, which is as long as two lines.
-static bool code_tell(struct code *code, struct code_set *set, int side, bool repeated, const char *label)
+static enum diff_kind code_kind(int side, bool repeated) // repeated: the other side has the same, less often
+{
+    return repeated ? DIFF_CODE_REPEATED : side ? DIFF_CODE_ADDED : DIFF_CODE_REMOVED;
+}
+
+// Takes the groups where one line for them makes the list shorter. label NULL: as the two things of it that take most, which is as long
+// as two lines.
+static bool code_tell(struct code *code, struct code_set *set, int side, enum diff_kind kind, const char *label)
 {
     struct contributions *all = code->all;
     struct contributions_whole whole = {0};
-    const bool slow = all->job->subject == DIFF_SUBJECT_SLOW;
+    const bool steps = all->job->subject == DIFF_SUBJECT_STEPS;
     double line = contributions_floor_ns(all->job), busy, held, net = 0, gross = 0;
     size_t kinds, most;
     double cost = cost_of_items(code, set, &kinds, &most, &held);
@@ -202,19 +208,19 @@ static bool code_tell(struct code *code, struct code_set *set, int side, bool re
         return false;
     set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
-    if (slow && !whole.estimate.agrees)
+    if (!steps && !whole.estimate.agrees)
         return false;
-    if (!slow && !contributions_told(all->job, &whole.estimate, whole.half, busy)) {
+    if (steps && !contributions_told(all->job, &whole.estimate, whole.half, busy)) {
         double certain = set_executes_more(all, set);
         if (certain < line || !contributions_told(all->job, &whole.estimate, fabs(whole.estimate.delta) - certain, busy))
             return false;
         whole.nearest = copysign(certain, whole.estimate.delta);
     }
-    if (!slow && set_behind(code, set, side))
+    if (steps && set_behind(code, set, side))
         set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
     whole.label = label ? label : run_label(code, set, side);
-    whole.kind = repeated ? DIFF_CODE_REPEATED : side ? DIFF_CODE_ADDED : DIFF_CODE_REMOVED;
+    whole.kind = kind;
     for (size_t i = 0; i < set->count; i++)
         code->owner[set->groups[i]] = (uint32_t)code->whole_count;
     vector_push(code->wholes, code->whole_count, whole);
@@ -226,8 +232,8 @@ static bool code_tell(struct code *code, struct code_set *set, int side, bool re
 static bool function_only(const struct code *code, uint32_t function, int side)
 {
     const struct code_function *of = &code->functions[function];
-    return of->ticks[side] >= CODE_TICKS_MIN && of->ticks[!side] <= CODE_ELSEWHERE * of->ticks[side] &&
-           of->shared[side] <= code_shared * of->ticks[side];
+    bool only = code_other(code, side, function) <= CODE_ELSEWHERE * of->ticks[side] || code_moved(code, side, function);
+    return of->ticks[side] >= CODE_TICKS_MIN && only && of->shared[side] <= code_shared * of->ticks[side];
 }
 
 // Time of the leaves of a group on one side; of it, that below the function that was asked for.
@@ -251,7 +257,8 @@ static void set_fill(const struct code *code, int side, struct code_set *set)
     const struct contributions *all = code->all;
     for (uint32_t i = 0; i < all->group_count; i++) {
         double of = 0, below = code->owner[i] == COST_NONE && code->run_of[i] == COST_NONE ? group_below(code, side, i, &of) : 0;
-        if (all->groups[i].kind != DIFF_NATIVE_CODE && below > 0 && below >= code_below * of)
+        bool compiles = all->groups[i].kind == DIFF_COMPILE && all->job->subject == DIFF_SUBJECT_FIRST; // it has a name
+        if (all->groups[i].kind != DIFF_NATIVE_CODE && !compiles && below > 0 && below >= code_below * of)
             set_add(code, set, side, i);
     }
     for (size_t i = 0; i < code->run_count; i++) {
@@ -264,10 +271,27 @@ static void set_fill(const struct code *code, int side, struct code_set *set)
     }
 }
 
+// "import of xml.dom.minidom" of "xml/dom/minidom.py", "import of scipy" of "scipy/__init__.py"
+static const char *import_name(struct arena *arena, const char *module)
+{
+    static const char *const ends[] = {"/__init__.py", ".py"};
+    size_t length = strlen(module), cut = 0;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends && !cut; i++)
+        if (length > strlen(ends[i]) && !strcmp(module + length - strlen(ends[i]), ends[i]))
+            cut = strlen(ends[i]);
+    char *name = arena_print(arena, "%.*s", (int)(length - cut), module);
+    for (char *at = name; *at; at++)
+        *at = *at == '/' ? '.' : *at;
+    return arena_print(arena, "import of %s", name);
+}
+
 static const char *function_name(const struct code *code, uint32_t function)
 {
+    const struct code_function *of = &code->functions[function];
     char name[NAMES_LENGTH_MAX] = "";
-    names_label(code->functions[function].name, name, sizeof name, CONTRIBUTIONS_LABEL_MAX);
+    if (of->module && !strcmp(of->name, "<module>"))
+        return import_name(code->all->job->arena, of->module);
+    names_label(of->name, name, sizeof name, CONTRIBUTIONS_LABEL_MAX);
     return arena_copy(code->all->job->arena, name);
 }
 
@@ -308,12 +332,14 @@ static void code_functions(struct code *code)
         struct code_set set = {0};
         code_ask(code, side, function);
         set_fill(code, side, &set);
-        const char *again = set.count ? function_repeats(code, side, function) : NULL;
-        const char *label = function_name(code, code_wrapped(code, side, function));
+        uint32_t called = code_wrapped(code, side, function);
+        bool moved = code_moved(code, side, called);
+        const char *again = set.count && !moved ? function_repeats(code, side, function) : NULL;
+        const char *label = function_name(code, called);
         if (again)
             label = arena_print(code->all->job->arena, "%s, called by %s", again, label);
         if (set.count)
-            code_tell(code, &set, side, again != NULL, label);
+            code_tell(code, &set, side, moved ? DIFF_CODE_MOVED : code_kind(side, again != NULL), label);
         free(set.groups);
     }
     free(only);
@@ -406,7 +432,7 @@ static void code_runs(struct code *code)
         // One thing with what comes with it, a wait behind a copy, has its own kind and name.
         bool one = !again && set.count && all->items[most].named && fabs(held) >= code_one * fabs(set.own - set.other);
         if (set.count && !one)
-            code_tell(code, &set, run->side, again != NULL, again);
+            code_tell(code, &set, run->side, code_kind(run->side, again != NULL), again);
         free(set.groups);
     }
 }
@@ -422,7 +448,7 @@ void contributions_code(struct contributions *all)
             code.item_of[all->members[all->items[i].first + k]] = (uint32_t)i;
     code_parts_make(&code);
     code_functions(&code);
-    if (all->job->subject != DIFF_SUBJECT_SLOW) { // there each operation of a side without slow steps is one that the other has more often
+    if (all->job->subject == DIFF_SUBJECT_STEPS) { // elsewhere each operation of a side without it is one that the other has more often
         code_backward(&code, 0);
         code_backward(&code, 1);
         code_runs(&code);

@@ -298,6 +298,9 @@ static void evidence_special(struct evidence *evidence)
     case DIFF_NATIVE_CODE:
         evidence_add(evidence, "compared by place: one side has no names for most of these functions");
         break;
+    case DIFF_CODE_MOVED:
+        evidence_print(evidence, "the %s runs it too, outside of its first step", contribution->delta_ns > 0 ? "baseline" : "candidate");
+        break;
     default:
         break;
     }
@@ -314,6 +317,8 @@ void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
         return; // nobody asks for more of what is noise
     if (contribution->part_count) {
         evidence_spread(&evidence);
+        if (contribution->kind == DIFF_CODE_MOVED)
+            evidence_special(&evidence);
         if (contribution->kind == DIFF_NATIVE_CODE) {
             evidence_special(&evidence);
             evidence_parts(&evidence);

@@ -163,7 +163,8 @@ static void once_places(struct diff_job *job, struct diff_once *ret)
 }
 
 // The steps' job, of what there is once.
-static void once_begin(const struct diff_job *job, const struct diff_untraced *of, struct diff_workload *workload, struct diff_job *ret)
+static void once_begin(const struct diff_job *job, enum diff_subject subject, const struct diff_untraced *of,
+                       struct diff_workload *workload, struct diff_job *ret)
 {
     *workload = (struct diff_workload){.name = job->workload->name,
                                        .unit = of->unit,
@@ -177,7 +178,7 @@ static void once_begin(const struct diff_job *job, const struct diff_untraced *o
     ret->untraced = *of;
     ret->units = (struct diff_units){0};
     ret->note_count = 0;
-    ret->subject = DIFF_SUBJECT_ONCE;
+    ret->subject = subject;
     memset(ret->parallel, 0, sizeof ret->parallel);
 }
 
@@ -192,9 +193,10 @@ static void once_trees(struct diff_job *job, struct cost_tree *const trees[2])
     }
 }
 
-// From trees of a window of couple 0 a launch; of: of both sides, b - a within lo and hi; unit: "first step".
-static void once_explain(const struct diff_job *job, const char *unit, const struct diff_untraced_once *of, struct diff_once *ret)
+// From trees of a window of couple 0 a launch; of: of both sides, b - a within lo and hi.
+static void once_explain(const struct diff_job *job, enum diff_subject subject, const struct diff_untraced_once *of, struct diff_once *ret)
 {
+    const char *unit = subject == DIFF_SUBJECT_FIRST ? "first step" : "CPU time";
     const struct diff_untraced untraced = {.unit = unit,
                                            .step = {of->of[0], of->of[1]},
                                            .delta = of->of[1] - of->of[0],
@@ -207,7 +209,7 @@ static void once_explain(const struct diff_job *job, const char *unit, const str
         ret->why_not = arena_print(job->arena, "the %ss are not in the traces", unit);
         return;
     }
-    once_begin(job, &untraced, &workload, &once);
+    once_begin(job, subject, &untraced, &workload, &once);
     once_trees(&once, ret->trees);
     if (diff_units_make(&once)) {
         const struct align_opts opts = {.ignore_names = job->opts->ignore_names};
@@ -276,6 +278,7 @@ void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree)
     if (first.window_count) {
         struct host_path *host = host_path_new(&first, tree);
         launch_path_add(&first, host, tree);
+        host_path_elsewhere(host);
         host_path_free(host);
     }
     free(first.windows);
@@ -286,7 +289,7 @@ void diff_first(struct diff_job *job)
 {
     const struct diff_untraced *of = &job->untraced;
     if (job->workload->first.trees[0])
-        once_explain(job, "first step", &of->cold, &job->workload->first);
+        once_explain(job, DIFF_SUBJECT_FIRST, &of->cold, &job->workload->first);
 }
 
 // ---- CPU time ----
@@ -322,7 +325,7 @@ void diff_cpu(struct diff_job *job)
     struct diff_once *cpu = &job->workload->cpu;
     if (!cpu->trees[0])
         return;
-    once_explain(job, "CPU time", &of->cpu, cpu);
+    once_explain(job, DIFF_SUBJECT_CPU, &of->cpu, cpu);
     for (size_t i = 0; i < cpu->part_count; i++) { // the first one says the times again, as those of a step
         struct diff_contribution *made = &cpu->parts[i].contribution;
         if (!made->evidence_count)

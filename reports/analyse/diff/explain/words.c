@@ -36,6 +36,7 @@ static const struct diff_kind_text diff_kinds[DIFF_KIND_COUNT] = {
     [DIFF_CODE_ADDED] = {"code_added", "Added", "Added"},
     [DIFF_CODE_REMOVED] = {"code_removed", "Removed", "Removed"},
     [DIFF_CODE_REPEATED] = {"code_repeated", "Runs more often", "Runs less often"},
+    [DIFF_CODE_MOVED] = {"code_moved", "Moved into the first step", "Moved out of the first step"},
     [DIFF_NATIVE_CODE] = {"native_code", "Native code slower", "Native code faster"},
 };
 
@@ -46,7 +47,7 @@ const char *diff_kind_word(enum diff_kind kind)
 
 bool diff_kind_is_code(enum diff_kind kind)
 {
-    return kind >= DIFF_CODE_ADDED && kind <= DIFF_CODE_REPEATED;
+    return kind >= DIFF_CODE_ADDED && kind <= DIFF_CODE_MOVED;
 }
 
 const char *diff_title(const struct diff_contribution *contribution)

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// What first steps are made of, from trees made by hand: four traced launches a side, a tick a millisecond, and what the launches do
+// outside of their first steps. Code that a side alone has there is new in its launches, or has only moved.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/strings.h"
+#include "reports/analyse/diff/explain/explain.h"
+#include "tests/unit/runner.h"
+
+enum { PAIRS = 4, MS = 1000000 };
+
+static struct diff_workload workload;
+static struct diff_opts opts;
+static struct diff_job job;
+
+// functions: of Python, "name@module;name@module", outermost first; below them the native function takes so long in each first step.
+static void runs(int side, const char *functions, const char *name, int ms)
+{
+    struct cost_tree *tree = workload.first.trees[side];
+    uint32_t node = cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = "forward"});
+    char *copy = xstrdup(functions), *rest = copy, *word;
+    while ((word = strsep(&rest, ";"))) {
+        char *module = strchr(word, '@');
+        *module++ = '\0';
+        node = cost_tree_child(tree, node, &(struct cost_key){.kind = COST_PYTHON, .name = word, .module = module});
+    }
+    free(copy);
+    node = cost_tree_child(tree, node, &(struct cost_key){.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = name, .module = "libx.so"});
+    for (uint32_t window = 0; window < PAIRS; window++) {
+        cost_tree_add(tree, node, window, (int64_t)ms * MS, (int64_t)ms * MS, ms);
+        tree->windows[window].wall_ns += (int64_t)ms * MS;
+    }
+}
+
+static void elsewhere(int side, const char *name, const char *module, int64_t ticks)
+{
+    cost_tree_elsewhere(workload.first.trees[side], name, module, ticks);
+}
+
+// 25 ms of both sides' first steps, and what they do in later ones.
+static void begin(void)
+{
+    workload = (struct diff_workload){.name = "train", .unit = "step"};
+    job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
+    for (int side = 0; side < 2; side++) {
+        workload.first.trees[side] = cost_tree_new();
+        for (uint32_t pair = 0; pair < PAIRS; pair++)
+            cost_tree_window(workload.first.trees[side], &(struct cost_window){.pair = pair, .couple = 0, .steps = 1});
+        runs(side, "train@train.py;Net.forward@model.py", "gemm", 20);
+        runs(side, "train@train.py;Net.forward@model.py", "softmax", 5);
+        elsewhere(side, "train", "train.py", 9000);
+        elsewhere(side, "Net.forward", "model.py", 4000);
+    }
+}
+
+// Untraced first steps take as long as these do.
+static const struct diff_once *explain(void)
+{
+    double of[2];
+    for (int side = 0; side < 2; side++)
+        of[side] = (double)workload.first.trees[side]->windows[0].wall_ns;
+    double delta = of[1] - of[0];
+    job.untraced = (struct diff_untraced){.unit = "step", .step = {5.0 * MS, 5.0 * MS},
+                                          .cold = {{of[0], of[1]}, delta - 0.1 * fabs(delta), delta + 0.1 * fabs(delta)}};
+    diff_first(&job);
+    return &workload.first;
+}
+
+static void end(void)
+{
+    cost_tree_free(workload.first.trees[0]);
+    cost_tree_free(workload.first.trees[1]);
+    arena_free(job.arena);
+}
+
+// The whole difference is this one line.
+static void check_line(const struct diff_once *first, enum diff_kind kind, const char *title, const char *label, double delta_ms)
+{
+    CHECK_INT(first->part_count, 1);
+    const struct diff_contribution *made = &first->parts[0].contribution;
+    CHECK_INT(made->kind, kind);
+    CHECK_STR(diff_title(made), title);
+    CHECK_STR(made->label, label);
+    CHECK_DBL(made->delta_ns, delta_ms * MS, 0.01 * MS);
+    CHECK_INT(first->parts[0].launch_count, PAIRS);
+}
+
+static void loads(int side)
+{
+    static const char functions[] = "train@train.py;on_first@loop.py;load@loop.py";
+    runs(side, functions, "parse_file", 30);
+    runs(side, functions, "hash_file", 20);
+    runs(side, functions, "check_file", 10);
+}
+
+static bool says(const struct diff_once *first, const char *sentence)
+{
+    const struct diff_contribution *made = &first->parts[0].contribution;
+    for (size_t i = 0; i < made->evidence_count; i++)
+        if (strstr(made->evidence[i], sentence))
+            return true;
+    return false;
+}
+
+TEST(what_the_other_side_does_outside_of_its_first_step_moved)
+{
+    begin();
+    loads(1);
+    elsewhere(0, "load", "loop.py", 240);
+    check_line(explain(), DIFF_CODE_MOVED, "Moved into the first step", "load", 60);
+    CHECK(says(&workload.first, "the baseline runs it too, outside of its first step"));
+    CHECK(strcmp(diff_kind_word(DIFF_CODE_MOVED), "code_moved") == 0);
+    end();
+    begin();
+    loads(0);
+    elsewhere(1, "load", "loop.py", 240);
+    check_line(explain(), DIFF_CODE_MOVED, "Moved out of the first step", "load", -60);
+    CHECK(says(&workload.first, "the candidate runs it too, outside of its first step"));
+    end();
+}
+
+TEST(what_the_other_side_does_nowhere_is_new)
+{
+    begin();
+    loads(1);
+    check_line(explain(), DIFF_CODE_ADDED, "Added", "load", 60);
+    CHECK(!says(&workload.first, "outside of its first step"));
+    end();
+    begin();
+    loads(0);
+    check_line(explain(), DIFF_CODE_REMOVED, "Removed", "load", -60);
+    end();
+}
+
+// It was not sampled in the other side's first steps, which hardly take any time in it: later steps tell that both sides have it.
+TEST(a_function_that_both_sides_call_is_not_what_is_new)
+{
+    static const char functions[] = "train@train.py;Hook.forward@hook.py;in_first@first.py;compile_all@first.py";
+    begin();
+    runs(1, functions, "parse_file", 200);
+    runs(1, functions, "hash_file", 50);
+    elsewhere(0, "Hook.forward", "hook.py", 3);
+    check_line(explain(), DIFF_CODE_ADDED, "Added", "compile_all", 250);
+    end();
+}
+
+TEST(what_all_steps_do_is_run_more_often)
+{
+    static const char functions[] = "train@train.py;Hook.forward@hook.py;in_first@first.py;warm_up@first.py;Net.forward@model.py";
+    begin();
+    runs(1, functions, "gemm", 200);
+    runs(1, functions, "softmax", 50);
+    elsewhere(0, "Hook.forward", "hook.py", 3);
+    check_line(explain(), DIFF_CODE_REPEATED, "Runs more often", "Net.forward, called by warm_up", 250);
+    end();
+}
+
+TEST(an_import_has_the_name_of_what_is_imported)
+{
+    static const char functions[] = "train@train.py;Net.forward@model.py;<module>@scipy/special/__init__.py";
+    begin();
+    runs(1, functions, "parse_file", 30);
+    runs(1, functions, "hash_file", 20);
+    elsewhere(0, "<module>", "scipy/special/__init__.py", 190);
+    elsewhere(0, "<module>", "scipy/__init__.py", 50);
+    check_line(explain(), DIFF_CODE_MOVED, "Moved into the first step", "import of scipy.special", 50);
+    end();
+}
+
+// Both sides' later steps run it as often: nothing moved, and nothing is new.
+TEST(what_both_sides_do_elsewhere_did_not_move)
+{
+    begin();
+    runs(1, "train@train.py;fill@cache.py", "parse_file", 30);
+    runs(1, "train@train.py;fill@cache.py", "hash_file", 20);
+    for (int side = 0; side < 2; side++)
+        elsewhere(side, "fill", "cache.py", 400 - 20 * side);
+    const struct diff_once *first = explain();
+    CHECK_INT(first->part_count, 2);
+    for (size_t i = 0; i < first->part_count; i++)
+        CHECK_INT(first->parts[i].contribution.kind, DIFF_CPU_FUNCTION_ADDED);
+    CHECK_STR(first->parts[0].contribution.label, "parse_file");
+    end();
+}
+
+TEST(the_same_functions_that_take_longer_are_told_one_by_one)
+{
+    begin();
+    runs(1, "train@train.py;Net.forward@model.py", "gemm", 60);
+    const struct diff_once *first = explain();
+    CHECK_INT(first->part_count, 1);
+    CHECK_INT(first->parts[0].contribution.kind, DIFF_CPU_FUNCTION_SLOWER);
+    CHECK_STR(first->parts[0].contribution.label, "gemm");
+    end();
+}
+
+// Whatever else the launches do: first steps that are equal have no parts, and equal ones are not asked about.
+TEST(equal_first_steps_are_silent)
+{
+    begin();
+    elsewhere(0, "load", "loop.py", 240);
+    CHECK_INT(explain()->part_count, 0);
+    job.untraced.delta = 0;
+    job.untraced.lo = -1;
+    job.untraced.hi = 1;
+    job.untraced.cold = (struct diff_untraced_once){{25.0 * MS, 25.1 * MS}, -0.5 * MS, 0.7 * MS};
+    CHECK(!diff_first_wanted(&job));
+    end();
+}
