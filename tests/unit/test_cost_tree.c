@@ -52,10 +52,11 @@ TEST(functions_elsewhere_stand_once)
 {
     struct cost_tree *tree = cost_tree_new();
     char name[] = "load"; // another pointer, the same text
-    cost_tree_elsewhere(tree, "load", "loop.py", 3);
-    cost_tree_elsewhere(tree, "load", NULL, 5);
-    cost_tree_elsewhere(tree, name, "loop.py", 4);
-    CHECK_INT(tree->elsewhere_count, 2);
+    cost_tree_elsewhere(tree, COST_PYTHON, "load", "loop.py", 3);
+    cost_tree_elsewhere(tree, COST_PYTHON, "load", NULL, 5);
+    cost_tree_elsewhere(tree, COST_PYTHON, name, "loop.py", 4);
+    cost_tree_elsewhere(tree, COST_FUNCTION, "load", "loop.py", 1);
+    CHECK_INT(tree->elsewhere_count, 3);
     CHECK_INT(tree->elsewhere[0].ticks, 7);
     CHECK_INT(tree->elsewhere[1].ticks, 5);
     CHECK(!tree->elsewhere[1].module);

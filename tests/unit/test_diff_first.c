@@ -36,7 +36,7 @@ static void runs(int side, const char *functions, const char *name, int ms)
 
 static void elsewhere(int side, const char *name, const char *module, int64_t ticks)
 {
-    cost_tree_elsewhere(workload.first.trees[side], name, module, ticks);
+    cost_tree_elsewhere(workload.first.trees[side], strstr(module, ".so") ? COST_FUNCTION : COST_PYTHON, name, module, ticks);
 }
 
 // 25 ms of both sides' first steps, and what they do in later ones.
@@ -167,6 +167,33 @@ TEST(an_import_has_the_name_of_what_is_imported)
     elsewhere(0, "<module>", "scipy/__init__.py", 50);
     check_line(explain(), DIFF_CODE_MOVED, "Moved into the first step", "import of scipy.special", 50);
     end();
+}
+
+TEST(one_thing_that_moved_is_not_new)
+{
+    begin();
+    runs(1, "train@train.py;fill@cache.py", "parse_file", 50);
+    elsewhere(0, "fill", "cache.py", 190);
+    elsewhere(0, "parse_file", "libx.so", 190);
+    check_line(explain(), DIFF_CODE_MOVED, "Moved into the first step", "fill", 50);
+    end();
+}
+
+// The first call of a library, which the other side makes before its first step, has no Python function of its own.
+TEST(a_native_function_moved)
+{
+    for (int both = 0; both < 2; both++) {
+        begin();
+        runs(1, "train@train.py;Net.forward@model.py", "make_tables", 50);
+        elsewhere(0, "make_tables", "libx.so", 210);
+        elsewhere(1, "make_tables", "libx.so", both ? 190 : 5);
+        if (both)
+            check_line(explain(), DIFF_CPU_FUNCTION_ADDED, "Function added", "make_tables", 50);
+        else
+            check_line(explain(), DIFF_CODE_MOVED, "Moved into the first step", "make_tables", 50);
+        CHECK_INT(says(&workload.first, "the baseline runs it too, outside of its first step"), !both);
+        end();
+    }
 }
 
 // Both sides' later steps run it as often: nothing moved, and nothing is new.

@@ -327,7 +327,7 @@ static int64_t elsewhere_ticks(const struct world *world, const char *name, cons
     return 0;
 }
 
-TEST(python_functions_outside_of_the_windows)
+TEST(functions_outside_of_the_windows)
 {
     static const char before[] = "walk@/home/me/job/loop.py;walk@/home/me/job/loop.py;load@/home/me/job/loop.py";
     static const char first[] = "load@/home/me/job/loop.py;on_first@/home/me/job/loop.py";
@@ -347,7 +347,8 @@ TEST(python_functions_outside_of_the_windows)
         world.launch.window_count = world.ranks[0].window_count = windows;
         world_begin(&world);
         host_path_elsewhere(world.path);
-        CHECK_INT(world.tree->elsewhere_count, 2 * windows); // without one nobody knows what is outside
+        CHECK_INT(world.tree->elsewhere_count, 3 * windows); // without one nobody knows what is outside
+        CHECK_INT(elsewhere_ticks(&world, "parse", "libx.so"), 4 * windows);
         CHECK_INT(elsewhere_ticks(&world, "load", "loop.py"), 2 * windows);
         CHECK_INT(elsewhere_ticks(&world, "walk", "loop.py"), 2 * windows); // that it called itself counts once
         world_close(&world);

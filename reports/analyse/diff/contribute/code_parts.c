@@ -19,8 +19,6 @@ enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };
 static const double run_calls = 0.6;   // of the samples on the way to its launches
 static const double run_alike = 0.5;   // of their names
 static const double run_repeats = 0.8; // of its operations: both sides have their names
-static const double moved_least = 0.5; // of a function's samples: so many more has the other side elsewhere
-static const double moved_stays = 0.5; // of the other side's samples elsewhere: more of this side's, and both sides do it there
 static const double again_most = 0.6, again_elsewhere = 0.2; // of the samples below a function
 
 // ---- functions ----
@@ -101,7 +99,7 @@ static void functions_elsewhere(struct code *code, const struct intern *names, i
     char key[KEY_MAX];
     for (size_t i = 0; i < tree->elsewhere_count; i++) {
         const struct cost_elsewhere *of = &tree->elsewhere[i];
-        uint32_t function = intern_find(names, key, function_key(key, of->name, of->module));
+        uint32_t function = of->kind == COST_PYTHON ? intern_find(names, key, function_key(key, of->name, of->module)) : INTERN_NONE;
         if (function != INTERN_NONE)
             code->functions[function].elsewhere[side] += (double)of->ticks;
     }
@@ -155,9 +153,7 @@ static double *ticks_below(const struct code *code, int side, uint32_t function)
 
 bool code_moved(const struct code *code, int side, uint32_t function)
 {
-    const struct code_function *of = &code->functions[function];
-    double here = of->ticks[side], own = of->elsewhere[side], other = of->elsewhere[!side];
-    return here > 0 && of->ticks[!side] <= CODE_ELSEWHERE * here && own <= moved_stays * other && other - own >= moved_least * here;
+    return contributions_moves(code->functions[function].ticks, code->functions[function].elsewhere, side);
 }
 
 // Whoever calls another one to be what it is: a decorator's function, one of the same file that the other side does not have either; or one

@@ -281,6 +281,8 @@ static void contributions_fill(struct contributions *all, const struct contribut
     if (item->parts)
         contributions_parts(all, item, made);
     diff_groups_sort(all->groups, members, item->count);
+    if (contributions_moved(all, item))
+        made->kind = DIFF_CODE_MOVED;
     const struct diff_group *top = &all->groups[members[0]];
     made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
                           item->count * sizeof *members);

@@ -56,6 +56,10 @@ void contributions_split(struct contributions *all, const uint32_t *owner, const
 void contributions_native(struct contributions *all);
 // contributions_code.c: code that one side alone has, or runs more often, becomes one item with all that it causes.
 void contributions_code(struct contributions *all);
+// contributions_moved.c. Of samples by side: what this side alone has here, the other one has elsewhere, and this side has not.
+bool contributions_moves(const double here[2], const double elsewhere[2], int side);
+// Of native functions that one side's first steps alone have; members: largest change first.
+bool contributions_moved(const struct contributions *all, const struct contributions_item *item);
 // contributions_places.c: what no named item holds, but is told from noise as the sum of a place, becomes an item.
 void contributions_places(struct contributions *all);
 // contributions_label.c. members: largest change first.

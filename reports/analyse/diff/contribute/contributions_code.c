@@ -190,8 +190,8 @@ static enum diff_kind code_kind(int side, bool repeated) // repeated: the other 
     return repeated ? DIFF_CODE_REPEATED : side ? DIFF_CODE_ADDED : DIFF_CODE_REMOVED;
 }
 
-// Takes the groups where one line for them makes the list shorter. label NULL: as the two things of it that take most, which is as long
-// as two lines.
+// Takes the groups where one line for them makes the list shorter; of what moved also where they are one thing, as that is not new.
+// label NULL: as the two things of it that take most, which is as long as two lines.
 static bool code_tell(struct code *code, struct code_set *set, int side, enum diff_kind kind, const char *label)
 {
     struct contributions *all = code->all;
@@ -204,7 +204,8 @@ static bool code_tell(struct code *code, struct code_set *set, int side, enum di
         net += group_delta(all, set->groups[i]);
         gross += fabs(group_delta(all, set->groups[i]));
     }
-    if (kinds < 2 || (label ? 1 : 2) * line + set->other >= cost || fabs(net) < code_in_direction * gross || (net > 0) != (side == 1))
+    bool shorter = kinds > 1 && (label ? 1 : 2) * line + set->other < cost;
+    if (!(shorter || (kind == DIFF_CODE_MOVED && kinds)) || fabs(net) < code_in_direction * gross || (net > 0) != (side == 1))
         return false;
     set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));

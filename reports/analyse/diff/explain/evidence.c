@@ -260,9 +260,9 @@ static void evidence_spread(struct evidence *evidence)
                    delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
     }
     evidence_print(evidence,
-                   diff_kind_is_code(contribution->kind) ? "what it causes, in %zu parts: %s%s"
-                                                         : "spread over %zu parts, none of which is told from noise alone: %s%s",
-                   contribution->part_count, text.text ? text.text : "-", shown < contribution->part_count ? ", and less" : "");
+                   diff_kind_is_code(contribution->kind) ? "what it causes, in %zu part%s: %s%s"
+                                                         : "spread over %zu part%s, none of which is told from noise alone: %s%s",
+                   contribution->part_count, contribution->part_count == 1 ? "" : "s", text.text ? text.text : "-", shown < contribution->part_count ? ", and less" : "");
     strbuf_free(&text);
 }
 

@@ -225,7 +225,7 @@ void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
                    const struct diff_group *groups)
 {
     size_t count = json_array_size(job->differences), kept = 0;
-    if (count == 0 || diff_kind_is_code(contribution->kind)) // what is new in a program, no library made
+    if (count == 0 || (diff_kind_is_code(contribution->kind) && contribution->part_count)) // what is new in a program, no library made
         return;
     const char *names[64];
     size_t name_count =

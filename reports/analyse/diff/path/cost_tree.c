@@ -229,14 +229,14 @@ void cost_tree_caller(struct cost_tree *tree, const struct cost_caller *caller)
     vector_push(tree->callers, tree->caller_count, *caller);
 }
 
-void cost_tree_elsewhere(struct cost_tree *tree, const char *name, const char *module, int64_t ticks)
+void cost_tree_elsewhere(struct cost_tree *tree, enum cost_kind kind, const char *name, const char *module, int64_t ticks)
 {
     struct map *known = &tree->memory->elsewhere;
-    const struct cost_elsewhere of = {cost_tree_text(tree, name), cost_tree_text(tree, module), 0}; // equal texts are one
-    uint64_t mixed = hash_mix((uint64_t)(uintptr_t)of.name, (uint64_t)(uintptr_t)of.module);
+    const struct cost_elsewhere of = {kind, cost_tree_text(tree, name), cost_tree_text(tree, module), 0}; // equal texts are one
+    uint64_t mixed = hash_mix((uint64_t)(uintptr_t)of.name ^ (uint64_t)kind, (uint64_t)(uintptr_t)of.module);
     size_t at = 0;
     uint32_t i = map_first(known, mixed, &at);
-    while (i != MAP_NONE && (tree->elsewhere[i].name != of.name || tree->elsewhere[i].module != of.module))
+    while (i != MAP_NONE && (tree->elsewhere[i].name != of.name || tree->elsewhere[i].module != of.module || tree->elsewhere[i].kind != kind))
         i = map_next(known, mixed, &at);
     if (i == MAP_NONE) {
         i = (uint32_t)tree->elsewhere_count;

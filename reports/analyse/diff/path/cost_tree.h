@@ -110,8 +110,9 @@ struct cost_caller {
     const char *name, *module; // of the tree
 };
 
-// A Python function of the launches' other instants, which are in no window: what only one side does in its windows, the other may do there.
+// A function of the launches' other instants, which are in no window: what only one side does in its windows, the other may do there.
 struct cost_elsewhere {
+    enum cost_kind kind;       // COST_PYTHON; COST_FUNCTION: as the leaf
     const char *name, *module; // of the tree
     int64_t ticks;             // samples that show it
 };
@@ -152,7 +153,7 @@ void cost_tree_add(struct cost_tree *tree, uint32_t node, uint32_t window, int64
 // Notes that the leaf stood at place `position` of a step, for `order`.
 void cost_tree_place(struct cost_tree *tree, uint32_t node, double position);
 void cost_tree_caller(struct cost_tree *tree, const struct cost_caller *caller);
-void cost_tree_elsewhere(struct cost_tree *tree, const char *name, const char *module, int64_t ticks); // adds; module: NULL ok
+void cost_tree_elsewhere(struct cost_tree *tree, enum cost_kind kind, const char *name, const char *module, int64_t ticks); // adds; module: NULL ok
 void cost_tree_late(struct cost_tree *tree, const struct cost_late *late);
 void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside);
 void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_overlap *overlap);
