@@ -472,6 +472,25 @@ TEST(host_parts_are_sorted_and_say_the_cause)
     world_close(&world);
 }
 
+// The stall analysis looks at the launch's turns alone; what it did before its first step is kept apart.
+TEST(samples_outside_of_the_turns)
+{
+    struct world world;
+    world_open(&world, "steps");
+    world_steps(&world, 0, 40, 8);
+    world_blocks(&world, 20, 2);
+    world_sql(&world, "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (10, 1000500000, 0, 1), (10, 1105000000, 0, 1), "
+                      "(11, 1950000000, 0, 1), (20, 1105000000, 0, 1)"); // the last is of the other launch
+    const struct trace *host = world_load(&world)->host;
+    CHECK_INT(host->sample_count, 1);
+    CHECK_INT(host->samples[0].at, at_ms(105));
+    CHECK_INT(host->outside_count, 2);
+    CHECK_INT(host->outside[0].at, at_ms(0.5));
+    CHECK_INT(host->threads[host->outside[0].thread].id, 10);
+    CHECK_INT(host->threads[host->outside[1].thread].id, 11);
+    world_close(&world);
+}
+
 // ---- the GPU's side ----
 
 TEST(ops_are_sorted_and_cut_to_windows)

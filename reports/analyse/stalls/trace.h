@@ -188,6 +188,7 @@ struct trace {
     struct trace_gap *gaps;
     struct trace_gap *shorts; // UG_GAP_SHORT: each stands for short_ns of the thread's gaps below the threshold; in the order of the store
     struct trace_sample *samples;
+    struct trace_sample *outside; // of a launch that took turns: those outside of the windows, its start-up among them; as they were read
     uint32_t *cpu_samples; // indexes of samples, by CPU and time
     uint32_t *cpu_first;   // [cpu_count + 1]
     struct trace_lock *locks;
@@ -209,7 +210,7 @@ struct trace {
     bool from_start;         // the target was started to be recorded
     const char **texts;
     size_t device_count, node_count, nccl_count, send_count, connection_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
-        sample_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
+        sample_count, outside_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
         text_count;
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/containers/search.h"
+#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/trace.h"
 
@@ -56,6 +57,8 @@ static void trace_clip_rows(struct trace *trace)
         int64_t begin = trace->samples[i].at, end = begin < INT64_MAX ? begin + 1 : begin;
         if (trace->window_count == 1 || trace_clip(trace, &begin, &end))
             trace->samples[kept++] = trace->samples[i];
+        else
+            vector_push(trace->outside, trace->outside_count, trace->samples[i]);
     }
     trace->sample_count = kept;
 }

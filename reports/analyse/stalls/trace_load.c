@@ -468,7 +468,7 @@ void trace_free(struct trace *trace)
     if (!trace)
         return;
     void *rows[] = {trace->windows,      trace->nodes,     trace->processes, trace->threads, trace->frames,
-                    trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples, trace->shorts,
+                    trace->stack_frames, trace->stacks,    trace->gaps,    trace->samples, trace->outside, trace->shorts,
                     trace->cpu_samples,  trace->cpu_first, trace->locks,   trace->facts,
                     trace->counters,     trace->throttles, trace->steps,   trace->texts,
                     trace->nccl,         trace->busy,      trace->kernels, trace->gpus,

@@ -351,29 +351,27 @@ void host_path_elsewhere(struct host_path *path)
     const struct trace *host = path->host;
     if (!host)
         return;
-    int64_t *ticks = xcalloc(host->stack_count + 1, sizeof *ticks), *leaves = NULL; // of Python stacks; of path->leaves
+    int64_t *stacks = xcalloc(host->stack_count + 1, sizeof *stacks), *leaves = NULL; // ticks: of Python stacks; of path->leaves
     size_t capacity = 0;
-    for (uint32_t i = 0; i < host->thread_count; i++) {
-        const struct trace_thread *thread = &host->threads[i];
-        for (uint32_t k = 0; k < thread->sample_count && trace_is_target(host, i); k++) {
-            const struct trace_sample *sample = &host->samples[thread->sample_first + k];
-            if (!host_is_tick(sample) || !host_is_elsewhere(path, path->rank_of[thread->process], sample->at))
-                continue;
-            uint32_t leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
-            leaves = vector_reserve_zero(leaves, &capacity, (size_t)leaf + 1, sizeof *leaves);
-            leaves[leaf]++;
-            if (!(sample->why & UG_SAMPLE_LATE) && sample->python < host->stack_count)
-                ticks[sample->python]++;
-        }
+    for (size_t i = 0; i < host->sample_count + host->outside_count; i++) {
+        const struct trace_sample *sample = i < host->sample_count ? &host->samples[i] : &host->outside[i - host->sample_count];
+        if (!trace_is_target(host, sample->thread) || !host_is_tick(sample) ||
+            !host_is_elsewhere(path, path->rank_of[host->threads[sample->thread].process], sample->at))
+            continue;
+        uint32_t leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
+        leaves = vector_reserve_zero(leaves, &capacity, (size_t)leaf + 1, sizeof *leaves);
+        leaves[leaf]++;
+        if (!(sample->why & UG_SAMPLE_LATE) && sample->python < host->stack_count)
+            stacks[sample->python]++;
     }
     for (uint32_t i = 1; i < host->stack_count; i++)
-        if (ticks[i])
-            host_stack_elsewhere(path, i, ticks[i]);
+        if (stacks[i])
+            host_stack_elsewhere(path, i, stacks[i]);
     for (size_t i = 0; i < capacity; i++)
         if (leaves[i] && path->leaves[i].kind == COST_FUNCTION)
             cost_tree_elsewhere(path->tree, COST_FUNCTION, path->leaves[i].name, path->leaves[i].module, leaves[i]);
     free(leaves);
-    free(ticks);
+    free(stacks);
 }
 
 bool host_stack_useful(struct host_path *path, uint32_t python)
