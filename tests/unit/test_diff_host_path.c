@@ -806,10 +806,19 @@ TEST(cpu_time_of_all_threads)
     world_tick(&world, loader, 700, "decode@libjpeg.so", NULL);
     for (int64_t at = 800; at < 9800; at += 1000)
         world_tick(&world, stranger, at, "compile@cc1", NULL);
+    uint32_t starts = world_stack(&world, 'u', "dlopen@ld.so"), stack = world_stack(&world, 'p', "load@/home/me/job/loop.py");
+    const uint32_t threads[] = {world.thread, loader, stranger};
+    for (int i = 0; i < 3; i++) { // what is in no turn: the start-up
+        struct trace_sample *early = vector_add(world.host->outside, world.host->outside_count);
+        *early = (struct trace_sample){.at = -900 * US, .thread = threads[i], .user = starts, .python = stack, .why = UG_SAMPLE_TARGET};
+    }
     world_begin(&world);
     uint32_t window = cost_tree_window(world.tree, &(struct cost_window){.steps = 1});
-    CHECK_INT(host_path_cpu(world.path, window), 7 * WORLD_TICK_US * US);
-    CHECK_INT(window_ns(world.tree, window), 7 * WORLD_TICK_US * US);
+    CHECK_INT(host_path_cpu(world.path, window), 9 * WORLD_TICK_US * US);
+    CHECK_INT(window_ns(world.tree, window), 9 * WORLD_TICK_US * US);
+    CHECK_INT(leaf_us(&world, "dlopen", COST_HOST_RUN), 2 * WORLD_TICK_US);
+    char place[256];
+    CHECK_STR(leaf_place(&world, "dlopen", place, sizeof place), "outside of steps > load");
     CHECK_INT(leaf_us(&world, "gemm", COST_HOST_RUN), 3 * WORLD_TICK_US);
     CHECK_INT(leaf_us(&world, "spin_wait", COST_HOST_RUN), 2 * WORLD_TICK_US);
     CHECK_INT(leaf_us(&world, "decode", COST_HOST_RUN), WORLD_TICK_US);

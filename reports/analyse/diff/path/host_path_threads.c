@@ -333,6 +333,29 @@ static int64_t host_thread_cpu(struct host_path *path, uint32_t index, uint32_t 
     return ns;
 }
 
+// Ticks that are in no turn of the launch: most are its start-up.
+static int64_t host_outside_cpu(struct host_path *path, uint32_t window)
+{
+    const struct trace *host = path->host;
+    int64_t tick_ns = host->tick_ns, sum = 0;
+    for (size_t i = 0; i < host->outside_count; i++) {
+        const struct trace_sample *sample = &host->outside[i];
+        if (!trace_is_target(host, sample->thread) || !host_is_tick(sample))
+            continue;
+        uint32_t rank = path->rank_of[host->threads[sample->thread].process];
+        bool steps = rank != HOST_NONE && path->trace->ranks[rank].thread == sample->thread;
+        uint32_t leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
+        uint32_t python = sample->why & UG_SAMPLE_LATE ? 0 : sample->python;
+        bool collects = path->leaves[leaf].flags & HOST_LEAF_GC;
+        uint32_t place = !steps     ? host_thread_place(path, sample->thread)
+                         : collects ? host_place_collector(path, HOST_CHAIN_BETWEEN)
+                                    : host_place(path, HOST_CHAIN_BETWEEN, python);
+        cost_tree_add(path->tree, host_node(path, place, leaf, COST_HOST_RUN), window, tick_ns, tick_ns, 1);
+        sum += tick_ns;
+    }
+    return sum;
+}
+
 int64_t host_path_cpu(struct host_path *path, uint32_t window)
 {
     const struct trace *host = path->host;
@@ -344,5 +367,5 @@ int64_t host_path_cpu(struct host_path *path, uint32_t window)
     for (uint32_t i = 0; i < host->thread_count; i++)
         if (trace_is_target(host, i) && host->threads[i].sample_count)
             sum += host_thread_cpu(path, i, window);
-    return sum;
+    return sum + host_outside_cpu(path, window);
 }
