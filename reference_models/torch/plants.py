@@ -17,7 +17,8 @@ loop (changes.py): clip, gradnorms, average, mask, causalmask, confidence, teach
 of a variant nocompile, noscript, graphbreak, flopcounter, nofuser, jitdeadlock, serveskew; on a GPU also item, sync, emptycache, allocretry, unpin, notf32, nocudnn, nobenchmark;
 of each so-many-th step, until P% of a step are over (rare.py): save:STEPS:P%, flush:STEPS:P%, upload:STEPS:P%, reshuffle:STEPS:P%, validate:STEPS:P%, of requests
 pad:STEPS:P%, lock:STEPS:P%; beside the steps (background.py): busy:P%, spin:P%, pinner:P%; memory that is kept (kept.py): cache:BYTES, graph:TERMS, table:BYTES:COPIES,
-oddsizes:BYTES, evensizes:BYTES; of the first step (first.py): import:MODULE+MODULE, preimport:MODULE+MODULE, jit:MS, warmup:MS; several with commas"""
+oddsizes:BYTES, evensizes:BYTES; of the first step (first.py): import:MODULE+MODULE, preimport:MODULE+MODULE, lookup:MS, prelookup:MS, jit:MS,
+warmup:MS; several with commas"""
 
 SHARES = ("compute", "fill", "copy", "python", "fsync", "syscall", "loader", "straggle")
 FLAGS = ("threads1", "nomkldnn", "anomaly", "mmap", "hooks", "unfused", "singletensor", "zerograd", "buckets", "bf16",
@@ -90,7 +91,8 @@ def _seconds(text):
 MORE = dict.fromkeys(("save", "flush", "upload", "reshuffle", "validate", "pad", "lock"), ("rare", _every))
 MORE.update(dict.fromkeys(("busy", "spin", "pinner"), ("background", _busy)))
 MORE.update(cache=("kept", _bytes), graph=("kept", _count), table=("kept", _copies), oddsizes=("kept", _bytes), evensizes=("kept", _bytes))
-MORE.update({"import": ("first", _modules), "preimport": ("first", _modules), "jit": ("first", _seconds), "warmup": ("first", _seconds)})
+MORE.update({"import": ("first", _modules), "preimport": ("first", _modules), "jit": ("first", _seconds), "warmup": ("first", _seconds),
+             "lookup": ("first", _seconds), "prelookup": ("first", _seconds)})
 
 
 class Plants:

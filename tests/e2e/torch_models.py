@@ -147,6 +147,14 @@ first.in_first_step(plants.Plants("import:sqlite3,jit:50,warmup:20"), work)
 assert "sqlite3" in sys.modules and time.perf_counter() - began >= 0.07 and set(answered) == {0}
 first.before_steps(plants.Plants("preimport:xmlrpc.client"))
 assert "xmlrpc.client" in sys.modules
+for lookup, made in (("prelookup:20", (True, False)), ("lookup:20", (False, True))):
+    took = []
+    for call in (lambda: first.before_steps(plants.Plants(lookup)), lambda: first.in_first_step(plants.Plants(lookup), work)):
+        began = time.perf_counter()
+        call()
+        took.append(time.perf_counter() - began)
+    assert all(seconds >= 0.02 for seconds, here in zip(took, made) if here), (lookup, took)
+    assert min(took) < max(took) and took.index(max(took)) == made.index(True), (lookup, took)
 '''
 BACKGROUND = '''
 import os, time, background, plants
@@ -367,7 +375,7 @@ def check_parts(python, shim):
             check(not os.path.exists("/proc/" + pid), "%s: the child of %s.py outlives it" % (python, name))
     # What they do changes nothing of the training: the same losses as without it.
     words = "save:7:50%,flush:9:50%,upload:8:50%,reshuffle:5:50%,validate:11:50%,lock:6:50%,busy:20%,spin:20%,pinner:20%,cache:4K,graph:1,table:64K:2,oddsizes:1M," \
-            "import:sqlite3,jit:5,warmup:5"
+            "import:sqlite3,lookup:5,prelookup:5,jit:5,warmup:5"
     plain, planted = start(python, shim, "transformer", "train"), start(python, shim, "transformer", "train", "--plant", words)
     asked = start(python, shim, "transformer", "infer", "--plant", "pad:5:300%,lock:6:50%")
     plain.wait(), planted.wait(), asked.wait()
