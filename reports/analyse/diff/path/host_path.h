@@ -25,8 +25,8 @@ int64_t host_path_cpu(struct host_path *path, uint32_t window);
 // Tells the tree that a sample with this Python stack was on its way to launch what `leaf` is.
 void host_path_callers(struct host_path *path, uint32_t python, uint32_t leaf);
 
-// Tells the tree which functions, of Python and native ones, all threads of the target ran in the launch, but for each rank's windows: of the launch that
-// the path was made of, so that windows are those that the tree is filled from. A rank without a window says nothing.
+// Tells the tree which functions, of Python and native ones, all threads of the target ran in the launch, start-up included, but for
+// each rank's windows, which are those of the launch that the path was made of. A rank without a window says nothing.
 void host_path_elsewhere(struct host_path *path);
 
 // The node of the phase that the rank was in at an instant: for GPU leaves.
