@@ -108,7 +108,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
     free(memory);
-    fake_cuda.allocations--;
+    if (--fake_cuda.allocations == 0)
+        fake_cuda.used = 0;
     return cudaSuccess;
 }
 
