@@ -298,6 +298,44 @@ static json_t *tightest_limit(const struct cgroup_view *view, const char *contro
     return is_cpu ? json_real(limit.value) : json_integer((json_int_t)limit.value);
 }
 
+struct room {
+    bool is_v2;
+    int64_t bytes;
+};
+
+static void room_visit(const char *dir, void *arg)
+{
+    struct room *room = arg;
+    char *limit = read_text("%s/%s", dir, room->is_v2 ? "memory.max" : "memory.limit_in_bytes");
+    char *used = read_text("%s/%s", dir, room->is_v2 ? "memory.current" : "memory.usage_in_bytes");
+    char *stat = read_text("%s/memory.stat", dir);
+    const char *files = stat ? strstr(stat, room->is_v2 ? "\ninactive_file " : "\ntotal_inactive_file ") : NULL;
+    double most = limit && strcmp(limit, "max") ? strtod(limit, NULL) : (double)cgroup_v1_unlimited;
+    if (used && most < (double)cgroup_v1_unlimited) {
+        double rest = most - strtod(used, NULL) + (files ? strtod(strchr(files, ' '), NULL) : 0);
+        int64_t bytes = rest > 0 ? (int64_t)rest : 0;
+        room->bytes = bytes < room->bytes ? bytes : room->bytes;
+    }
+    free(limit);
+    free(used);
+    free(stat);
+}
+
+int64_t limits_memory_free_bytes(const char *proc_dir, const char *mountinfo)
+{
+    struct room room = {.bytes = INT64_MAX};
+    struct hierarchy hierarchy = {0};
+    char *cgroups = read_text("%s/cgroup", proc_dir), *mounts = read_text("%s", mountinfo);
+    const struct cgroup_view view = {cgroups, mounts};
+    if (cgroups && mounts && controller_find(&view, "memory", &hierarchy, &room.is_v2)) {
+        hierarchy_walk(&hierarchy, room_visit, &room);
+        hierarchy_clear(&hierarchy);
+    }
+    free(cgroups);
+    free(mounts);
+    return room.bytes;
+}
+
 static char *own_value(const struct cgroup_view *view, const char *controller, const char *file_v1,
                        const char *file_v2)
 {

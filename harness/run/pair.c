@@ -18,6 +18,7 @@
 #include "common/units.h"
 #include "contracts/skipped.h"
 #include "harness/contain/host.h"
+#include "harness/fingerprint/limits.h"
 #include "harness/run/pair_internal.h"
 
 enum {
@@ -237,6 +238,8 @@ static bool pair_memory_allows(struct pair_run *run, int side)
     if (!other->sample_count) // else looked at when it was stopped, a moment ago
         tree_sample_memory(other->tree);
     int64_t peak = tree_peak_memory_bytes(other->tree), free_bytes = host_memory_available_bytes();
+    int64_t allowed = limits_memory_free_bytes("/proc/self", "/proc/self/mountinfo"); // a container has less than its host
+    free_bytes = allowed < free_bytes ? allowed : free_bytes;
     if (peak < 0 || free_bytes < 0 || free_bytes > peak + peak / 2)
         return true;
     char need[32], have[32];

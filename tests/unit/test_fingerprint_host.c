@@ -280,6 +280,44 @@ TEST(cgroup_of_a_container_is_mounted_from_its_middle)
     remove_root();
 }
 
+static int64_t room_of(const char *cgroup, const char *mounts)
+{
+    json_t *missing = json_object();
+    json_decref(cgroup_of(cgroup, mounts, missing)); // writes the files
+    json_decref(missing);
+    char *proc = xasprintf("%s/proc/9", root), *mountinfo = xasprintf("%s/mountinfo", root);
+    int64_t bytes = limits_memory_free_bytes(proc, mountinfo);
+    free(proc);
+    free(mountinfo);
+    return bytes;
+}
+
+TEST(memory_that_the_groups_on_the_way_up_still_allow)
+{
+    static const char v2[] = "30 23 0:26 / %s/cg rw shared:4 - cgroup2 cgroup2 rw\n";
+    make_root();
+    put("/cg/pod/job/memory.max", "max\n");
+    put("/cg/pod/job/memory.current", "900\n");
+    CHECK(room_of("0::/pod/job\n", v2) == INT64_MAX);
+    put("/cg/pod/memory.max", "1000\n");
+    put("/cg/pod/memory.current", "900\n");
+    CHECK_INT(room_of("0::/pod/job\n", v2), 100);
+    put("/cg/pod/memory.stat", "anon 100\ninactive_file 300\nactive_file 400\n"); // the kernel gives these back first
+    CHECK_INT(room_of("0::/pod/job\n", v2), 400);
+    put("/cg/pod/job/memory.max", "950\n");
+    CHECK_INT(room_of("0::/pod/job\n", v2), 50);
+    put("/cg/pod/job/memory.current", "960\n");
+    CHECK_INT(room_of("0::/pod/job\n", v2), 0);
+    put("/memory/job/memory.limit_in_bytes", "5000\n");
+    put("/memory/job/memory.usage_in_bytes", "3000\n");
+    put("/memory/job/memory.stat", "inactive_file 7\ntotal_inactive_file 500\n");
+    put("/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/memory/memory.usage_in_bytes", "8000\n");
+    CHECK_INT(room_of("4:memory:/job\n0::/\n", "31 23 0:27 / %s/memory rw - cgroup cgroup rw,memory\n"), 2500);
+    CHECK(room_of("0::/\n", "30 23 0:26 / %s/proc rw - proc proc rw\n") == INT64_MAX);
+    remove_root();
+}
+
 TEST(no_cgroups_are_unknown_not_unlimited)
 {
     make_root();
