@@ -133,7 +133,7 @@ static int ab_plan(const struct ab_values *values, const struct options_rest *re
         return error_set(err, -EINVAL, "a plan names its own sides and commands: leave out --baseline, "
                                        "--candidate and the command, or the plan");
     if (values->aa && values->candidate)
-        return error_set(err, -EINVAL, "--aa runs the baseline against itself: leave out --candidate");
+        log_warn("--aa runs the baseline against itself: --candidate is left out");
     if (values->step && plan_check_step(values->step, err))
         return -EINVAL;
     if (values->step && values->steps_from_given && strcmp(values->steps_from, "auto") != 0)
