@@ -114,10 +114,10 @@ def test_a_side_that_starts_elsewhere(directory):
     """Paths of a plan are relative to where upgate was started, whatever the workdir of a side is."""
     elsewhere = os.path.join(directory, "far/away")
     os.makedirs(elsewhere)
-    side = "{name: %%s, python: %s, workdir: %s, libs: [harness], cuda: contracts}" % (os.path.relpath(sys.executable, SOURCE), elsewhere)
+    here = os.path.realpath(SOURCE)  # .. of a symbolic link is not where its name stands
+    side = "{name: %%s, python: %s, workdir: %s, libs: [harness], cuda: contracts}" % (os.path.relpath(sys.executable, here), elsewhere)
     plan = write_plan(directory, "elsewhere.yaml", side % "a", side % "b")
     shown = document("show", plan, "--side", "b")
-    here = os.path.realpath(SOURCE)
     assert shown["process"]["environment"]["LD_LIBRARY_PATH"].startswith("%s/contracts/lib64:%s/harness" % (here, here)), shown["process"]["environment"]
     assert shown["process"]["environment"]["CUDA_HOME"] == here + "/contracts"
     plan = write_plan(directory, "words.yaml", "{name: a}", "{name: b}",
