@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has a side become another one between two parts of a run, or is it another one on another node? Of what fingerprint_diff() finds only what is certain: two launches are
-// not read at quite the same moment, and what one of them had not loaded yet is no change.
+// Has a side become another one between two parts of a run, or is it another one on another node? Of what fingerprint_diff() finds
+// only what is certain: two launches are not read at quite the same moment, and what one of them had not loaded yet is no change.
 #include <fnmatch.h>
 #include <stdbool.h>
 #include <stdlib.h>
