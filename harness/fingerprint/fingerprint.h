@@ -44,8 +44,8 @@ int fingerprint_diff(const json_t *a, const json_t *b, json_t **ret_differences,
 // (its libraries, its interpreter) is left out. The caller frees it.
 char *fingerprint_changes(const json_t *before, const json_t *now, bool same_program);
 
-// The same of one side on two nodes, whose machines are others: without what is of the host, and with the image that the side is. "torch is 2.0.1, on
-// node 0 2.1.0; ..." first: of node 0.
+// The same of one side on two nodes, which are different machines: without what is of the host, and with the id of the side's image:
+// "torch is 2.0.1, on node 0 2.1.0; ...". first: of node 0.
 char *fingerprint_apart(const json_t *first, const json_t *other, bool same_program);
 
 // Hide what looks like a secret: the value to store for an environment variable, or NULL if it is
