@@ -236,7 +236,7 @@ static const struct diff_rule rules[] = {
      "flags that only one build of the interpreter was given"},
     {"python.interpreter.shared_library", "Python as shared library", 48, 20, V,
      "calls inside the interpreter go through a table"},
-    {"python.interpreter.site_modules", "sitecustomize", 64, 20, V, "code that runs before every program, and may change any default"},
+    {"python.interpreter.site_modules", "sitecustomize", 24, 20, V, "code that runs before every program, and may change any default"},
     {"python.interpreter.foreign_libraries", "libraries of another environment", 62, 62, V,
      "LD_LIBRARY_PATH or an RPATH leads to them, and not to those that the packages bring"},
     {"python.interpreter.tracemalloc", "tracing of allocations", 95, 50, V, "every allocation is recorded"},
