@@ -812,13 +812,18 @@ TEST(cpu_time_of_all_threads)
         struct trace_sample *early = vector_add(world.host->outside, world.host->outside_count);
         *early = (struct trace_sample){.at = -900 * US, .thread = threads[i], .user = starts, .python = stack, .why = UG_SAMPLE_TARGET};
     }
+    starts = world_stack(&world, 'u', "python3.11+0x1@python3.11"), stack = world_stack(&world, 'p', "[gc]@python;main@/home/me/job/train.py");
+    struct trace_sample *collects = vector_add(world.host->outside, world.host->outside_count);
+    *collects = (struct trace_sample){.at = -800 * US, .thread = world.thread, .user = starts, .python = stack, .why = UG_SAMPLE_TARGET};
     world_begin(&world);
     uint32_t window = cost_tree_window(world.tree, &(struct cost_window){.steps = 1});
-    CHECK_INT(host_path_cpu(world.path, window), 9 * WORLD_TICK_US * US);
-    CHECK_INT(window_ns(world.tree, window), 9 * WORLD_TICK_US * US);
+    CHECK_INT(host_path_cpu(world.path, window), 10 * WORLD_TICK_US * US);
+    CHECK_INT(window_ns(world.tree, window), 10 * WORLD_TICK_US * US);
     CHECK_INT(leaf_us(&world, "dlopen", COST_HOST_RUN), 2 * WORLD_TICK_US);
     char place[256];
     CHECK_STR(leaf_place(&world, "dlopen", place, sizeof place), "outside of steps > load");
+    CHECK_INT(leaf_us(&world, "garbage collection", COST_HOST_RUN), WORLD_TICK_US); // there as in steps
+    CHECK_STR(leaf_place(&world, "garbage collection", place, sizeof place), "outside of steps > [gc]");
     CHECK_INT(leaf_us(&world, "gemm", COST_HOST_RUN), 3 * WORLD_TICK_US);
     CHECK_INT(leaf_us(&world, "spin_wait", COST_HOST_RUN), 2 * WORLD_TICK_US);
     CHECK_INT(leaf_us(&world, "decode", COST_HOST_RUN), WORLD_TICK_US);

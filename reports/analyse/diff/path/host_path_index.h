@@ -123,6 +123,7 @@ bool host_is_dropped(const char *name, const char *module);  // import machinery
 uint32_t host_leaf_named(struct host_path *path, enum cost_kind kind, const char *name, const char *module);
 // What the thread executed: kernel function or native function. 0 for no stack.
 uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t user);
+uint32_t host_leaf_of_sample(struct host_path *path, const struct trace_sample *sample); // and what its Python stack tells of the collector
 uint32_t host_leaf_collector(struct host_path *path); // Python's garbage collection
 // The place below a phase that a Python stack stands for.
 uint32_t host_place(struct host_path *path, uint32_t chain, uint32_t python);

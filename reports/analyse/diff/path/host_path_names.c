@@ -157,6 +157,15 @@ uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t u
     return leaf;
 }
 
+// A late stack is of another function as likely as not; that the interpreter collects it may still say.
+uint32_t host_leaf_of_sample(struct host_path *path, const struct trace_sample *sample)
+{
+    uint32_t leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
+    if (path->leaves[leaf].flags & HOST_LEAF_GC || !marks_has(trace_marks(path->host, sample->python), MARK_GC))
+        return leaf;
+    return leaf == host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]") ? host_leaf_collector(path) : leaf;
+}
+
 // ---- Python functions ----
 
 // From the package directory on, or from the program's directory on, or the file's name.
@@ -358,7 +367,7 @@ void host_path_elsewhere(struct host_path *path)
         if (!trace_is_target(host, sample->thread) || !host_is_tick(sample) ||
             !host_is_elsewhere(path, path->rank_of[host->threads[sample->thread].process], sample->at))
             continue;
-        uint32_t leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
+        uint32_t leaf = host_leaf_of_sample(path, sample);
         leaves = vector_reserve_zero(leaves, &capacity, (size_t)leaf + 1, sizeof *leaves);
         leaves[leaf]++;
         if (!(sample->why & UG_SAMPLE_LATE) && sample->python < host->stack_count)

@@ -25,8 +25,6 @@ static uint32_t host_chain_next(const struct host_path *path, uint32_t rank, int
 static void host_ticks_fill(struct host_path *path, struct host_thread *thread, const struct trace_thread *row, uint32_t rank)
 {
     const struct trace *host = path->host;
-    uint32_t interpreter = host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]");
-    uint32_t collector = host_leaf_collector(path);
     size_t stretch = 0;
     thread->ticks = xcalloc((size_t)row->sample_count + 1, sizeof *thread->ticks);
     for (uint32_t i = 0; i < row->sample_count; i++) {
@@ -37,14 +35,9 @@ static void host_ticks_fill(struct host_path *path, struct host_thread *thread, 
         tick->at = sample->at;
         tick->cpu = sample->cpu;
         tick->chain = host_chain_next(path, rank, sample->at, &stretch);
-        // A late stack is of another function as likely as not; that the interpreter collects it may still say.
         bool late = sample->why & UG_SAMPLE_LATE;
-        tick->leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
+        tick->leaf = host_leaf_of_sample(path, sample);
         bool collects = path->leaves[tick->leaf].flags & HOST_LEAF_GC;
-        if (!collects && tick->leaf == interpreter && marks_has(trace_marks(host, sample->python), MARK_GC)) {
-            tick->leaf = collector;
-            collects = true;
-        }
         tick->python = collects || (!late && host_stack_useful(path, sample->python)) ? sample->python : 0;
         thread->python |= tick->python != 0;
     }
@@ -344,7 +337,7 @@ static int64_t host_outside_cpu(struct host_path *path, uint32_t window)
             continue;
         uint32_t rank = path->rank_of[host->threads[sample->thread].process];
         bool steps = rank != HOST_NONE && path->trace->ranks[rank].thread == sample->thread;
-        uint32_t leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
+        uint32_t leaf = host_leaf_of_sample(path, sample);
         uint32_t python = sample->why & UG_SAMPLE_LATE ? 0 : sample->python;
         bool collects = path->leaves[leaf].flags & HOST_LEAF_GC;
         uint32_t place = !steps     ? host_thread_place(path, sample->thread)
