@@ -167,6 +167,12 @@ TEST(an_import_has_the_name_of_what_is_imported)
     elsewhere(0, "<module>", "scipy/__init__.py", 50);
     check_line(explain(), DIFF_CODE_MOVED, "Moved into the first step", "import of scipy.special", 50);
     end();
+    begin(); // what exec() runs is none
+    runs(1, "train@train.py;Net.forward@model.py;<module>@<string>", "parse_file", 30);
+    runs(1, "train@train.py;Net.forward@model.py;<module>@<string>", "hash_file", 20);
+    CHECK_INT(explain()->part_count, 1);
+    CHECK(!strstr(workload.first.parts[0].contribution.label, "import"));
+    end();
 }
 
 TEST(one_thing_that_moved_is_not_new)

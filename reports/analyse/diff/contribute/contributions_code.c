@@ -272,7 +272,7 @@ static void set_fill(const struct code *code, int side, struct code_set *set)
     }
 }
 
-// "import of xml.dom.minidom" of "xml/dom/minidom.py", "import of scipy" of "scipy/__init__.py"
+// "import of xml.dom.minidom" of "xml/dom/minidom.py", "import of scipy" of "scipy/__init__.py". NULL: of no file, which exec() ran.
 static const char *import_name(struct arena *arena, const char *module)
 {
     static const char *const ends[] = {"/__init__.py", ".py"};
@@ -280,6 +280,8 @@ static const char *import_name(struct arena *arena, const char *module)
     for (size_t i = 0; i < sizeof ends / sizeof *ends && !cut; i++)
         if (length > strlen(ends[i]) && !strcmp(module + length - strlen(ends[i]), ends[i]))
             cut = strlen(ends[i]);
+    if (!cut)
+        return NULL;
     char *name = arena_print(arena, "%.*s", (int)(length - cut), module);
     for (char *at = name; *at; at++)
         *at = *at == '/' ? '.' : *at;
@@ -290,8 +292,9 @@ static const char *function_name(const struct code *code, uint32_t function)
 {
     const struct code_function *of = &code->functions[function];
     char name[NAMES_LENGTH_MAX] = "";
-    if (of->module && !strcmp(of->name, "<module>"))
-        return import_name(code->all->job->arena, of->module);
+    const char *import = of->module && !strcmp(of->name, "<module>") ? import_name(code->all->job->arena, of->module) : NULL;
+    if (import)
+        return import;
     names_label(of->name, name, sizeof name, CONTRIBUTIONS_LABEL_MAX);
     return arena_copy(code->all->job->arena, name);
 }
