@@ -79,7 +79,7 @@ static bool health_judged_phase(const struct pair_head *head)
     return head->phase == PAIR_PHASE_MAIN || head->phase == PAIR_PHASE_CONFIRM;
 }
 
-// This pair failed while both sides were alive, and `auto` has taken that for why: launches of the workload run one after the other since.
+// This pair failed while both sides were alive, and `auto` has taken that for why: launches of the workload have run one after the other since.
 // Or it has yet to find out (the interleave is not known): then two of these are none of the attempts, for the next pair runs so.
 static bool health_beside(const struct workload_facts *facts, int idx)
 {
@@ -260,7 +260,7 @@ static void health_apart(struct store *store, const struct workload_facts *facts
         return;
     char *reason = store_get_text(store, "SELECT reason FROM pair WHERE id = ?", "i", last);
     findings_add(findings, facts->name, "beside", only[0] == only[1] ? -1 : only[1] > only[0], FINDING_NOTE,
-                 "%d pair%s failed while both sides were alive, the baseline alone in %d, the candidate alone in %d: launches run one after the "
+                 "%d pair%s failed while both sides were alive, the baseline alone in %d, the candidate alone in %d: launches have run one after the "
                  "other since; %s", count, count == 1 ? "" : "s", only[0], only[1], reason ? reason : "no reason recorded");
     free(reason);
 }

@@ -188,7 +188,7 @@ TEST(pairs_that_fail_beside_the_other_side_are_said)
     CHECK_STR(world_text(&world, EFFECT("beside")), "note");
     CHECK_STR(world_text(&world, EFFECT("crash")), "");
     CHECK_CONTAINS(world_text(&world, REASON), "2 pairs failed while both sides were alive, the baseline alone in 0, the candidate alone in 2: "
-                                               "launches run one after the other since; planted by the test");
+                                               "launches have run one after the other since; planted by the test");
     world_pair(&world, apart);
     world_pairs(&world, 2, (struct world_pair){.interleave = "launches"});
     set_exit("exit_code = NULL, exit_signal = 6");
