@@ -224,6 +224,7 @@ TEST(a_margin_is_told_as_it_was_set)
     }
     CHECK_STR(numbers_fraction(0.0124, text), "1.2 %"); // what was measured
     CHECK_STR(numbers_fraction(12.34, text), "1234 %");
+    CHECK_STR(numbers_fraction(9.996, text), "1000 %");
 }
 
 static void check_remark(struct report_cell cell, const char *want)

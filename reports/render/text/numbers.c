@@ -20,7 +20,7 @@ char *numbers_print(char *buf, const char *fmt, ...)
 
 char *numbers_fraction(double fraction, char *buf)
 {
-    const char *form = fraction < 0.1 ? "%.2g %%" : fraction < 10 ? "%.3g %%" : "%.0f %%"; // "1.2e+03 %" is none
+    const char *form = fraction < 0.1 ? "%.2g %%" : fraction < 9.995 ? "%.3g %%" : "%.0f %%"; // "1e+03 %" is none
     return isfinite(fraction) ? numbers_print(buf, form, fraction * 100) : numbers_print(buf, "-");
 }
 
