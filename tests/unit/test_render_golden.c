@@ -388,6 +388,7 @@ TEST(a_recording_has_no_verdict_to_come)
     struct error err = {0};
     CHECK(render_verdict_json(store, &err) == NULL);
     CHECK(strstr(err.text, "upgate gate") == NULL && strstr(err.text, "--resume") == NULL);
+    CHECK(strstr(err.text, "`upgate report ") && strstr(err.text, "-o FILE.html` writes")); // `upgate stalls` writes no page
     golden_remove(store);
 }
 

@@ -334,8 +334,8 @@ static int report_read(struct store *store, struct report *report, struct error 
         return error_set(
             err, -ENODATA,
             "failed to report '%s': it is a recording: nothing in it is compared, and nothing judged; `upgate stalls %s` "
-            "says what held the program up, `-o FILE.html` writes that as a page",
-            report->path, report->path);
+            "says what held the program up, `upgate report %s -o FILE.html` writes that as a page",
+            report->path, report->path, report->path);
     if (!report->reason)
         return error_set(
             err, -ENODATA,
