@@ -8,7 +8,7 @@
 
 struct code_function {        // of Python; both sides'
     const char *name, *module; // module NULL: none
-    double ticks[2];           // samples a step that show it
+    double ticks[2];           // samples that show it, of all windows
     double shared[2];          // of them, on the way to operations that both sides have
     double elsewhere[2];       // samples of the launches' other instants; 0 where nobody looked
     uint16_t depth;            // the least
