@@ -218,6 +218,18 @@ TEST(what_both_sides_do_elsewhere_did_not_move)
     end();
 }
 
+// A step that calls it all the time on one side has other work for it than the first call of the other side.
+TEST(what_the_other_side_does_far_more_of_did_not_move)
+{
+    begin();
+    loads(1);
+    elsewhere(0, "load", "loop.py", 1000);
+    const struct diff_once *first = explain();
+    for (size_t i = 0; i < first->part_count; i++)
+        CHECK(first->parts[i].contribution.kind != DIFF_CODE_MOVED);
+    end();
+}
+
 TEST(the_same_functions_that_take_longer_are_told_one_by_one)
 {
     begin();

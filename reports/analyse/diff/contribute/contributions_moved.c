@@ -8,12 +8,14 @@
 
 enum { MOVED_TICKS_MIN = 12 };
 static const double moved_least = 0.5; // of the samples here: so many more has the other side elsewhere
+static const double moved_most = 2;    // likewise: what is far more there than here is other work of the same name
 static const double moved_stays = 0.5; // of the other side's samples elsewhere: more of this side's, and both do it there
 
 bool contributions_moves(const double here[2], const double elsewhere[2], int side)
 {
     double own = elsewhere[side], other = elsewhere[!side];
-    return here[side] > 0 && here[!side] <= CODE_ELSEWHERE * here[side] && own <= moved_stays * other && other - own >= moved_least * here[side];
+    return here[side] > 0 && here[!side] <= CODE_ELSEWHERE * here[side] && own <= moved_stays * other && other - own >= moved_least * here[side] &&
+           other - own <= moved_most * here[side];
 }
 
 static double moved_elsewhere(const struct cost_tree *tree, const struct cost_node *leaf)
