@@ -401,7 +401,7 @@ TEST(a_quota_above_the_cgroup_of_the_target)
     struct writer *writer = NULL;
     int64_t id = 0;
     CHECK(runner_directory(dir) != NULL);
-    char *path = xasprintf("%s/run.db", dir), *pod = xasprintf("%s/pod", dir), *box = xasprintf("%s/box", pod);
+    char *path = xasprintf("%s/run.db", dir), *root = xasprintf("%s/", dir), *pod = xasprintf("%s/pod", dir), *box = xasprintf("%s/box", pod);
     CHECK(mkdir(pod, 0700) == 0 && mkdir(box, 0700) == 0);
     free(cpu_stat_of(dir, "cpu.stat", 100));
     free(cpu_stat_of(pod, "cpu.stat", 7));
@@ -418,14 +418,18 @@ TEST(a_quota_above_the_cgroup_of_the_target)
     counters_read(counters, 20, false);
     put_file(dir, "cpu.cfs_quota_us", "200000\n");
     counters_read(counters, 30, false);
+    struct counters *own = counters_new(writer, id, 0, root, -1); // a container's, in a namespace of its own, ends with a slash
+    counters_read(own, 40, false);
     CHECK_INT(writer_commit(writer, true, &err), 0);
     char *told = store_get_text(store, throttled, "");
-    CHECK_STR(told, "20 nr_throttled.above 7, 30 nr_throttled.above 107");
+    CHECK_STR(told, "20 nr_throttled.above 7, 30 nr_throttled.above 107, 40 nr_throttled 100"); // its own quota counts once
     free(told);
+    counters_free(own);
     counters_free(counters);
     writer_free(writer);
     store_close(store);
     free(path);
+    free(root);
     free(pod);
     free(box);
 }

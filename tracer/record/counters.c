@@ -221,6 +221,8 @@ static void counters_above(struct counters *counters, int64_t now_ns, const char
     char *group = xstrdup(cpu_stat), *end = strrchr(group, '/'), *name;
     int64_t sum = 0;
     bool limited = false;
+    while (end > group && end[-1] == '/') // of a root: "/sys/fs/cgroup//cpu.stat"
+        end--;
     if (end)
         *end = '\0'; // its own
     while ((end = strrchr(group, '/')) && end > group) {
