@@ -334,8 +334,8 @@ def test_what_a_thread_did_that_has_ended(case):
     check_whole(case)
     totals = case.rows("SELECT t.switches, t.short_gaps, t.short_gap_ns, t.run_ns FROM thread_total t JOIN thread d ON d.id = t.thread_id "
                        "JOIN process p ON p.id = d.process_id WHERE p.kind = 'target' AND d.tid = p.tgid")
-    # Nearly all of them on a quiet machine; on a busy one many sleeps are longer than the threshold.
-    assert len(totals) == 1 and totals[0][0] >= 3000 and totals[0][1] >= 30 and totals[0][2] >= 1000000 and totals[0][3] > 0, totals
+    # Nearly all of them on a quiet machine; on a busy one many sleeps are longer than the threshold, and one whose time is over before it sleeps is none.
+    assert len(totals) == 1 and totals[0][0] >= 2500 and totals[0][1] >= 30 and totals[0][2] >= 1000000 and totals[0][3] > 0, totals
 
 
 def test_command_as_json(case):
