@@ -36,8 +36,8 @@ enum {
     RECORDING_PROGRESS_NS = 500000000,
     RECORDING_NICE = -10,
     RECORDING_SLOTS = 64, // processes of a started program that may make step calls
-    // Of each of them: 1 MiB, read ten times a second or more often; and texts, tensors are nobody's here. A program's own libraries want
-    // /dev/shm, too, and a container's has 64 MiB.
+    // Of each of them: 1 MiB of records, read ten times a second or more often, and room for texts; nobody here reads tensors. A program's own
+    // libraries want /dev/shm, too, and a container's has 64 MiB.
     RECORDING_RECORDS = 16384,
     RECORDING_BYTES = 256 << 10,
     RECORDING_LARGE_BYTES = 128 << 10,
@@ -246,8 +246,8 @@ static int recording_tell_refused(struct recording *recording, struct error *err
     if (!refused)
         return 0;
     uint32_t kept = reader_slot_count(recording->steps);
-    char *text = xasprintf("steps: %u process%s found no room beside %u others, or marked steps by two copies of the protocol: such steps are not here",
-                           refused, refused == 1 ? "" : "es", kept);
+    char *text = xasprintf("steps: %u process%s found no room beside %u other%s, or marked steps by two copies of the protocol: such steps are not here",
+                           refused, refused == 1 ? "" : "es", kept, kept == 1 ? "" : "s");
     int rc = store_ledger(recording->store, NULL, "steps", "processes", (int64_t)kept + refused, kept, refused, 1, NULL, err);
     if (rc == 0)
         rc = store_exec(recording->store, err, "UPDATE recording SET missing = json_insert(missing, '$[#]', ?) WHERE id = ?", "si", text,
