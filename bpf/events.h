@@ -32,7 +32,7 @@ enum ug_event_kind {
     UG_EVENT_FACT = 5,   /* the kernel did something to a target, or a target asked it to: an interval or an instant */
     UG_EVENT_STATE = 6,  /* iterator: what a thread of the target is doing now (attach in the middle of a stall) */
     UG_EVENT_FAULT = 7,  /* a target touched a page that it had not, or no longer had */
-    UG_EVENT_TOTAL = 8,  /* what a thread of the target did in all; it is ending */
+    UG_EVENT_TOTAL = 8,  /* what a thread of the target did in all: it is ending, or the iterator was asked */
 };
 
 /* Every record begins with this. */
@@ -222,7 +222,7 @@ struct ug_task_event {
 };
 
 /* Since it is a target, or called exec as another thread than the main one. Of a thread that ends it comes before its UG_TASK_EXIT, and only where
- * it ran, or waited in gaps below the threshold, for that long: thousands may come and go in a second. Counted as UG_COUNTER_TASK. */
+ * it ran for the threshold or longer, or waited so long in gaps below it: thousands may come and go in a second. Those count as UG_COUNTER_TASK. */
 struct ug_total {
     struct ug_head head;
     __u32 tid, tgid;

@@ -162,7 +162,7 @@ static __always_inline __u32 out_flags(struct task_struct *task, struct task_str
         if (task->throttled)
             flags |= UG_GAP_THROTTLED;
     } else if (bpf_core_field_exists(struct cfs_rq, throttle_count)) {
-        /* `throttled` is of the own group alone, and a quota may stand above it. */
+        /* `throttled` tells of its own group alone, and the quota may be that of one above it. */
         struct cfs_rq *queue = task->se.cfs_rq;
 
         if (queue && BPF_CORE_READ(queue, throttle_count))

@@ -63,7 +63,7 @@ static bool process_listed(const pid_t *pids, int count, pid_t pid)
     return false;
 }
 
-// Of the mark of a launch (its file of steps), since when who has it may have been started: when upgate was. 0: of another mark.
+// When the upgate was started that made the mark of a launch (its file of steps): nobody older has it. 0: a mark of another form.
 static uint64_t process_mark_ticks(const char *mark)
 {
     int pid;

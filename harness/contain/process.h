@@ -13,7 +13,7 @@ bool process_running(pid_t pid);              // exists, and is neither stopped 
 // no lock of the process. False: gone, or a kernel thread.
 bool process_memory(pid_t pid, int64_t *ret_peak_bytes, int64_t *ret_file_bytes);
 // The root, its descendants, the children of its keeper (0 = none: keeper.h) with theirs, and every process whose
-// environment holds UPGATE_STEPS=mark; of a launch's mark those alone that were started since its upgate. Returns how many.
+// environment holds UPGATE_STEPS=mark; who is older than the upgate of a launch's mark is not asked. Returns how many.
 int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, int max);
 // The same without a look at every process of the machine (20 us, not 1 ms): the descendants of the keeper by the
 // lists of children, which leaves nobody out. Where that cannot be, process_find_tree().

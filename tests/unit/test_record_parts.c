@@ -85,7 +85,7 @@ TEST(a_variable_of_a_process)
     pid_t child = -1;
     char *told = NULL, *empty, *none;
     CHECK_INT(posix_spawn(&child, "/bin/sleep", NULL, NULL, line, words), 0);
-    for (int i = 0; i < 5000 && !(told = task_variable_read((uint32_t)child, "NAME")); i++) // its environment stands where it will by then
+    for (int i = 0; i < 5000 && !(told = task_variable_read((uint32_t)child, "NAME")); i++) // exec lets us go on before its environment is in place
         usleep(1000);
     empty = task_variable_read((uint32_t)child, "EMPTY");
     none = task_variable_read((uint32_t)child, "NAM");

@@ -214,7 +214,7 @@ def _foreign_libraries():
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as stream:
         for line in stream:
             match = re.search(r" (/.*?/(?:site|dist)-packages/)(.*\.so.*)", line)
-            if match and not line.endswith(" (deleted)\n"):  # replaced meanwhile: it lay where it lies
+            if match and not line.endswith(" (deleted)\n"):  # replaced meanwhile: another file has its name
                 mapped.add(match.groups())
     return sorted(root + rest for root, rest in mapped
                   if not any(_same_file(os.path.join(directory, rest), root + rest) for directory in sys.path))
