@@ -12,6 +12,7 @@
 struct counters;
 
 // pid: whose cgroups are read; cgroup: a directory instead, or NULL. rank: which one of a job that is; -1: none, or not told.
+// The sum of what cgroups above it count that have a quota is "nr_throttled.above".
 struct counters *counters_new(struct writer *writer, int64_t recording_id, pid_t pid, const char *cgroup, int32_t rank);
 void counters_free(struct counters *counters); // NULL ok
 char *counters_cpu_stat(pid_t pid); // path of that of its cgroup; NULL: none; caller frees
