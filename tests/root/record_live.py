@@ -368,8 +368,8 @@ def test_steps_of_more_processes_than_have_room(case):
     """64 have: of the others it is told that their steps are not there, as what else is missing."""
     if not os.access(DLRM, os.X_OK):
         raise Skip("no native models in this build")
-    done = case.run("--", "sh", "-c", "for i in $(seq 66); do %s --steps 1 --size small; done" % DLRM)
-    check(done, 0, "64 steps", "steps: 2 processes found no room beside 64 others")
+    recorder = case.record("--", "sh", "-c", "for i in $(seq 66); do %s --steps 1 --size small; done" % DLRM)
+    check(case.finish(recorder, 3 * WAIT_S), 0, "64 steps", "steps: 2 processes found no room beside 64 others")
     assert case.rows("SELECT seen, kept, dropped, breach FROM ledger WHERE producer = 'steps' AND kind = 'processes'") == [(66, 64, 2, 1)]
     assert "steps: 2 processes found no room" in case.value("SELECT missing FROM recording")
 
