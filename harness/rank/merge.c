@@ -244,8 +244,8 @@ static int merge_write_words(struct store *store, const struct merge_result *res
     }
     for (size_t i = 0; i < result->note_count; i++)
         merge_add_sentence(words, result->notes[i]);
-    json_t *target = json_pack("{sO so sO ss sI si so sO sO so}", "pids", words->pids, "cgroup", json_null(), "command",
-                               words->command ? words->command : json_array(), "run", result->chosen[0]->who.run, "restart",
+    json_t *target = json_pack("{sO so so ss sI si so sO sO so}", "pids", words->pids, "cgroup", json_null(), "command",
+                               words->command ? json_incref(words->command) : json_array(), "run", result->chosen[0]->who.run, "restart",
                                (json_int_t)result->restart, "world", (int)result->ranks, "nodes", nodes, "ranks", words->ranks, "merged",
                                words->merged, "missing", lacks);
     char *text = target ? json_dumps(target, JSON_COMPACT) : NULL, *missing = json_dumps(words->missing, JSON_COMPACT);
