@@ -55,6 +55,7 @@ static const struct {
     [ENVIRONMENT_KERNELS] = {"UPGATE_KERNELS",
                              "a directory of cubins by another compiler, whose kernels the native workloads on the GPU launch "
                              "in place of their own: a side of `ci/gpu/compilers`"},
+    [ENVIRONMENT_KERNELS_SECONDS] = {"UPGATE_KERNELS_SECONDS", "for measuring: no suite of `upgate_kernels sides` begins later"},
     [ENVIRONMENT_CUBLASLT] = {"UPGATE_CUBLASLT", "the libcublasLt that multiplies for them (default: that of the side's `cuda`, else the loader's)"},
     [ENVIRONMENT_CUDNN] = {"UPGATE_CUDNN", "the libcudnn that `vision` among them uses (default: likewise)"},
     [ENVIRONMENT_NCCL] = {"UPGATE_NCCL", "the libnccl that their ranks use (default: the loader's)"},

@@ -99,9 +99,9 @@ def test_environment_table():
     with open(table) as file:
         known = set(re.findall(r'"(UPGATE_[A-Z_]+)"', file.read()))
     used = {}
-    for room in ("common", "contracts", "harness", "tracer", "reports", "reference_models", "tests"):
+    for room in ("common", "contracts", "harness", "tracer", "reports", "reference_models", "kernels", "tests"):
         for path in glob.glob(os.path.join(SOURCE, room, "**", "*.*"), recursive=True):
-            if path == table or not path.endswith((".c", ".h", ".py", ".sh")):
+            if path == table or not path.endswith((".c", ".h", ".cu", ".py", ".sh")):
                 continue
             with open(path, errors="replace") as file:
                 text = file.read()
