@@ -372,7 +372,7 @@ static int merge_sum_ledger(struct store *store, struct error *err)
         "CREATE TEMP TABLE merge_ledger AS SELECT producer, kind, sum(seen) AS seen, sum(kept) AS kept, sum(dropped) AS dropped, max(breach) AS "
         "breach, detail FROM ledger GROUP BY producer, kind, detail ORDER BY min(id); DELETE FROM ledger; INSERT INTO ledger (producer, kind, "
         "seen, kept, dropped, breach, detail) SELECT producer, kind, seen, kept, dropped, breach, detail FROM merge_ledger; "
-        "DROP TABLE merge_ledger; DROP INDEX merge_thread";
+        "DROP TABLE merge_ledger; DROP INDEX merge_thread; DROP INDEX merge_process";
     return sqlite3_exec(store_db(store), sql, NULL, NULL, NULL) == SQLITE_OK
                ? 0
                : error_set(err, sqlite3_errcode(store_db(store)) == SQLITE_FULL ? -ENOSPC : -EIO, "failed to write '%s': %s", store_path(store),
@@ -391,7 +391,7 @@ static int merge_fill(struct store *store, const struct merge_opts *opts, struct
     store_close(first);
     // Until it is whole it has another name, and nobody needs what a loss of power leaves of it.
     if (rc == 0 && sqlite3_exec(store_db(store), "PRAGMA synchronous = OFF; PRAGMA foreign_keys = OFF; CREATE INDEX merge_thread ON thread "
-                                                 "(process_id, tid)", NULL, NULL, NULL) != SQLITE_OK)
+                                                 "(process_id, tid); CREATE INDEX merge_process ON process (tgid)", NULL, NULL, NULL) != SQLITE_OK)
         rc = error_set(err, -EIO, "failed to write '%s': %s", store_path(store), sqlite3_errmsg(store_db(store)));
     if (rc == 0)
         rc = merge_take_all(store, opts, result, &words, err);
