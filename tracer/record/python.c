@@ -23,6 +23,7 @@ enum {
     PYTHON_IDLE_NS_MAX = 640000000, // and when they have nothing to walk
     PYTHON_REFRESH_NS = 1000000000, // a stack that was seen before may be of other functions so long, at the same addresses
     PYTHON_BURST_NS = 20000000,     // a second's share
+    PYTHON_REFRESH_BURST_NS = PYTHON_BURST_NS / 2, // of one look: the other half is for walks
     PYTHON_WALKS_MAX = 256,         // of one look
     PYTHON_HOLDERS_MAX = 128,       // looks whose GIL holder is remembered: 0.6 s
     PYTHON_SAMPLE_OLD_NS = 8000000, // a sample read later than this is no guide to what the thread does now
@@ -73,6 +74,7 @@ struct python_reader {
     int64_t next_look_ns, look_begin_ns;
     struct python **pythons;
     uint32_t count, targets_max;
+    uint32_t refresh_next; // modulo count: whose code objects are read again next
     struct python_walk walks[PYTHON_WALKS_MAX];
     size_t walk_count;
     struct pystack_frame frames[PYSTACK_FRAMES_MAX];
@@ -306,15 +308,26 @@ static void python_note_holder(struct python_reader *reader, struct python *pyth
     python->holder_next = (python->holder_next + 1) % PYTHON_HOLDERS_MAX;
 }
 
-// Names of what came with records, and whether the old ones are still true.
+// Are the old names still true? Of very many interpreters the next look goes on where this one ends.
+static void python_refresh(struct python_reader *reader)
+{
+    for (uint32_t i = 0; i < reader->count; i++, reader->refresh_next++) {
+        struct python *python = reader->pythons[reader->refresh_next % reader->count];
+        if (!python->told_ns || python->memory_busy || reader->look_begin_ns - python->refresh_ns < PYTHON_REFRESH_NS)
+            continue;
+        if (budget_took_ns(&reader->walking) > PYTHON_REFRESH_BURST_NS)
+            break;
+        python->refresh_ns = reader->look_begin_ns;
+        python->epoch += pystack_refresh(python->ps, true);
+    }
+}
+
+// Names of what came with records.
 static void python_read_names(struct python_reader *reader, struct python *python)
 {
     if (!python->told_ns || python->memory_busy)
         return;
-    bool all = reader->look_begin_ns - python->refresh_ns >= PYTHON_REFRESH_NS;
-    if (all)
-        python->refresh_ns = reader->look_begin_ns;
-    python->epoch += pystack_refresh(python->ps, all);
+    python->epoch += pystack_refresh(python->ps, false);
     python_frames_name(reader->frames_taken, python->ps, true);
 }
 
@@ -342,6 +355,7 @@ static void python_pace(struct python_reader *reader)
 
 void python_look_end(struct python_reader *reader)
 {
+    python_refresh(reader);
     for (uint32_t i = reader->count; i-- > 0;) {
         python_read_names(reader, reader->pythons[i]);
         python_note_holder(reader, reader->pythons[i]);
