@@ -178,13 +178,26 @@ static ssize_t target_read(const struct target_question *question, int found, ch
     return open_fd < 0 ? -1 : pread(open_fd, bytes, question->len, (off_t)question->offset);
 }
 
+// The file stays open while it is read on: the kernel makes maps a page at a time, and would begin anew for each piece.
 static ssize_t target_text(const struct target_question *question, char *bytes)
 {
-    int fd = open(question->path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : pread(fd, bytes, question->len, (off_t)question->offset);
-    if (fd >= 0)
+    static char open_path[TARGET_PATH_MAX];
+    static int fd = -1;
+    if (fd < 0 || !question->offset || strcmp(open_path, question->path) != 0) {
+        if (fd >= 0)
+            close(fd);
+        fd = open(question->path, O_RDONLY | O_CLOEXEC);
+        snprintf(open_path, sizeof open_path, "%s", question->path);
+    }
+    ssize_t got = fd < 0 ? -1 : 0;
+    size_t done = 0;
+    while (fd >= 0 && done < question->len && (got = pread(fd, bytes + done, question->len - done, (off_t)(question->offset + done))) > 0)
+        done += (size_t)got;
+    if (fd >= 0 && done < question->len) {
         target_close(fd);
-    return got;
+        fd = -1;
+    }
+    return done ? (ssize_t)done : got;
 }
 
 // Messages side by side, each at a multiple of four bytes. Only those for which there is room are taken.

@@ -30,8 +30,8 @@ int target_file_open_memory(const char *path);
 ssize_t target_file_read(int fd, void *buf, size_t len, uint64_t offset);
 // As fstat(2), of any descriptor.
 int target_file_status(int fd, struct stat *ret);
-// The text of a file of /proc, such as PID/environ, which waits for the process's mmap lock; at most max bytes, and a NUL behind them. NULL,
-// errno. The caller's.
+// The text of a file of /proc, such as PID/environ or PID/maps, which wait for the process's mmap lock; at most max bytes, and a NUL behind them.
+// NULL, errno. The caller's.
 char *target_file_text(const char *path, size_t max, size_t *ret_len);
 // Questions (at most 4 KiB; NULL, 0: none, for the rest of the answers) to the kernel over a netlink socket of ours that is connected to it. They may
 // wait for a process that they are about. Answers as far as there is room, side by side, each at a multiple of four bytes; max: 64 KiB or less,

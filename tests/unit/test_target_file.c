@@ -372,3 +372,32 @@ TEST(only_memory_files_are_opened_as_such)
     }
     unlink("/dev/shm/memfd:upgate-spool");
 }
+
+// The kernel makes maps a page at a time, and what is longer than a question is read on.
+TEST(the_text_of_a_file_that_the_kernel_makes_in_pieces_is_whole)
+{
+    enum { PAGES = 3000 }; // a mapping each, of about 50 characters
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char path[64], *area = mmap(NULL, PAGES * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(area != MAP_FAILED);
+    for (size_t i = 0; i < PAGES; i += 2)
+        CHECK_INT(mprotect(area + i * page, page, PROT_READ), 0);
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)getpid());
+    size_t len = 0, found = 0;
+    char *text = target_file_text(path, 1 << 20, &len);
+    CHECK(text && strlen(text) == len && len > 2 * 65536);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        uintptr_t begin = strtoul(line, NULL, 16);
+        found += begin >= (uintptr_t)area && begin < (uintptr_t)area + PAGES * page;
+    }
+    free(text);
+    CHECK(found >= PAGES - 2 && found <= PAGES); // the first and the last may have been joined to a neighbour
+    text = target_file_text(path, 100, &len);
+    CHECK(text && len == 100 && strlen(text) == len);
+    free(text);
+    text = target_file_text(path, 1 << 20, &len); // from its begin again
+    CHECK(text && len > 2 * 65536);
+    free(text);
+    CHECK(!target_file_text("/proc/4100000/maps", 1 << 20, &len));
+    CHECK_INT(errno, ENOENT);
+}

@@ -15,6 +15,7 @@
 #include "common/containers/vector.h"
 #include "common/proc.h"
 #include "common/strings.h"
+#include "common/target/file.h"
 #include "tracer/record/task_proc.h"
 
 enum {
@@ -157,7 +158,8 @@ static bool gpu_side_is_unprepared(pid_t pid)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
-    char *text = string_read_file(path, GPU_SIDE_MAPS_MAX, NULL);
+    size_t len = 0;
+    char *text = target_file_text(path, GPU_SIDE_MAPS_MAX, &len);
     bool found = text && strstr(text, "/libcuda.so") && !strstr(text, "/libupgate_inject");
     free(text);
     return found;
