@@ -98,18 +98,27 @@ TEST(a_variable_of_a_process)
     free(empty);
 }
 
+// Over the loopback. What is returned is the caller's to close.
+static void connect_to_self(int *ret_listener, int *ret_near, int *ret_far)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    *ret_listener = socket(AF_INET, SOCK_STREAM, 0);
+    *ret_near = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_INT(bind(*ret_listener, (struct sockaddr *)&address, length), 0);
+    CHECK_INT(listen(*ret_listener, 1), 0);
+    CHECK_INT(getsockname(*ret_listener, (struct sockaddr *)&address, &length), 0);
+    CHECK_INT(connect(*ret_near, (struct sockaddr *)&address, length), 0);
+    *ret_far = accept(*ret_listener, NULL, NULL);
+    CHECK(*ret_far >= 0);
+}
+
 // A connection of this process to itself, and to a child that took over the other end.
 TEST(the_other_end_of_a_connection)
 {
     leave_the_network();
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), near = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK_INT(bind(listener, (struct sockaddr *)&address, length), 0);
-    CHECK_INT(listen(listener, 1), 0);
-    CHECK_INT(getsockname(listener, (struct sockaddr *)&address, &length), 0);
-    CHECK_INT(connect(near, (struct sockaddr *)&address, length), 0);
-    int far = accept(listener, NULL, NULL);
+    int listener, near, far;
+    connect_to_self(&listener, &near, &far);
     uint32_t own = (uint32_t)getpid();
     int stop[2];
     CHECK_INT(pipe(stop), 0);
@@ -138,15 +147,9 @@ TEST(the_other_end_of_a_connection)
 // A rank and the workers that it forked: all have its end of the connection.
 static void test_forks_of_the_other_end(bool another_program)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), near = socket(AF_INET, SOCK_STREAM, 0), told[2];
+    int listener, near, far, told[2];
     pid_t worker = 0;
-    CHECK_INT(bind(listener, (struct sockaddr *)&address, length), 0);
-    CHECK_INT(listen(listener, 1), 0);
-    CHECK_INT(getsockname(listener, (struct sockaddr *)&address, &length), 0);
-    CHECK_INT(connect(near, (struct sockaddr *)&address, length), 0);
-    int far = accept(listener, NULL, NULL);
+    connect_to_self(&listener, &near, &far);
     CHECK_INT(pipe(told), 0);
     pid_t rank = fork();
     if (rank == 0) {
@@ -199,14 +202,8 @@ TEST(the_other_end_of_a_connection_and_its_forks)
 TEST(the_owner_of_a_connection_ends)
 {
     leave_the_network();
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), near = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK_INT(bind(listener, (struct sockaddr *)&address, length), 0);
-    CHECK_INT(listen(listener, 1), 0);
-    CHECK_INT(getsockname(listener, (struct sockaddr *)&address, &length), 0);
-    CHECK_INT(connect(near, (struct sockaddr *)&address, length), 0);
-    int far = accept(listener, NULL, NULL);
+    int listener, near, far;
+    connect_to_self(&listener, &near, &far);
     uint32_t own = (uint32_t)getpid();
     usleep(20000); // starts are told in ticks of 10 ms
     pid_t child = fork();
