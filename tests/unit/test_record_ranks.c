@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that join the recorder of another one, are refused, and leave it.
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/record_world.h"
+#include "tests/unit/runner.h"
+
+static pid_t start_rank(const char *rank)
+{
+    int ends[2];
+    char byte;
+    if (pipe(ends))
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0) { // by exec: a rank is told by the environment that a program was started with
+        char *const words[] = {"sh", "-c", "echo; exec sleep 1000", NULL};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        setenv("RANK", rank, 1);
+        setenv("WORLD_SIZE", "2", 1);
+        execvp(words[0], words);
+        _exit(127);
+    }
+    close(ends[1]);
+    CHECK_INT(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    return pid;
+}
+
+static void end_rank(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static int64_t number_of(const char *sql, pid_t pid)
+{
+    int64_t value = -1;
+    CHECK_INT(store_get_int(world.store, &value, NULL, sql, "i", (int64_t)pid), 0);
+    return value;
+}
+
+// The target ends, and with it the recording, whatever ranks go on.
+static void stop_without_target(void)
+{
+    struct error err = {0};
+    bool alive = true;
+    world_end_target();
+    for (int i = 0; i < 200 && alive; i++)
+        CHECK_INT(recorder_poll(world.recorder, 20, &alive, NULL), 0);
+    CHECK(!alive);
+    CHECK_INT(recorder_stop(world.recorder, NULL, &err), 0);
+    recorder_free(world.recorder);
+}
+
+// One that is taken, and one for which there is no room: that one is another recorder's, and this one's in nothing.
+TEST(a_rank_that_is_refused)
+{
+    static const char members[] = "SELECT count(*) FROM process WHERE tgid = ?";
+    struct error err = {0};
+    bool alive = true;
+    world_begin();
+    pid_t pid = start_rank("1");
+    fake_capture.add_error = -ENOMEM;
+    CHECK_INT(recorder_join(world.recorder, pid, 1, &err), -ENOMEM);
+    CHECK_CONTAINS(err.text, "no room for it");
+    CHECK_INT(recorder_join(world.recorder, 4100000, 1, &err), -ESRCH);
+    recorder_leave(world.recorder, 1); // it is not there
+    stop_without_target();
+    CHECK_INT(number_of(members, pid), 0);
+    CHECK_INT(world_number("SELECT count(*) FROM recording WHERE target LIKE '%joined%'"), 0);
+    CHECK_INT(world_number("SELECT count(*) FROM recording WHERE target LIKE '%\"rank\":1%'"), 0);
+
+    struct recorder_opts opts = {.pids = &pid, .pid_count = 1, .no_python = true}; // it goes on to be taken
+    pid_t other = start_rank("0");
+    fake_capture.add_error = 0;
+    CHECK_INT(recorder_start(world.store, &opts, &world.recorder, &err), 0);
+    CHECK_INT(recorder_join(world.recorder, other, 0, &err), 0);
+    CHECK_INT(recorder_join(world.recorder, other, 0, &err), -EEXIST);
+    CHECK_INT(recorder_poll(world.recorder, 0, &alive, &err), 0);
+    CHECK_INT(recorder_stop(world.recorder, NULL, &err), 0);
+    recorder_free(world.recorder);
+    world_check_text("SELECT target FROM recording WHERE id = 2", "\"joined\":[{\"rank\":0");
+    world_check_text("SELECT target FROM recording WHERE id = 2", "\"rank\":1,\"ranks\":2");
+    CHECK_INT(number_of(members, other), 1);
+    end_rank(other);
+    end_rank(pid);
+}
+
+// One that gave up meanwhile: it has a recorder of its own, which descends from it, and counts here no more, although the programs still tell of both.
+TEST(a_rank_that_leaves)
+{
+    static const char gaps[] = "SELECT count(*) FROM gap g JOIN thread t ON t.id = g.thread_id JOIN process p ON p.id = t.process_id WHERE p.tgid = ?";
+    struct error err = {0};
+    bool alive = true;
+    world_begin();
+    pid_t pid = start_rank("1");
+    struct ug_gap gap = world_gap((__u32)pid, 1000000000);
+    gap.task.tgid = (__u32)pid;
+    CHECK_INT(recorder_join(world.recorder, pid, 1, &err), 0);
+    world_push(&gap, sizeof gap, NULL, 0);
+    CHECK_INT(recorder_poll(world.recorder, 0, &alive, &err), 0);
+    world_check_text("SELECT target FROM recording", "\"rank\":1,\"ranks\":2");
+    recorder_leave(world.recorder, 1);
+    CHECK_INT(world_number("SELECT count(*) FROM recording WHERE target LIKE '%\"rank\":1%'"), 0);
+
+    struct ug_task_event birth = {.head = {.kind = UG_EVENT_TASK},
+                                  .at_ns = 2000000000,
+                                  .task = {.tid = 4000002, .tgid = 4000002, .comm = "recorder"},
+                                  .what = UG_TASK_FORK,
+                                  .ppid = (__u32)pid,
+                                  .target = 1};
+    struct ug_sample sample = {.head = {.kind = UG_EVENT_SAMPLE}, .at_ns = 2003000000, .task = gap.task, .why = UG_SAMPLE_TARGET};
+    gap.out_ns = 2001000000;
+    gap.in_ns = 2004000000;
+    gap.waking_ns = 0;
+    world_push(&birth, sizeof birth, NULL, 0);
+    world_push(&gap, sizeof gap, NULL, 0);
+    world_push(&sample, sizeof sample, NULL, 0);
+    gap.task.tid = gap.task.tgid = 4000002;
+    world_push(&gap, sizeof gap, NULL, 0);
+    gap.task.tid = gap.task.tgid = (__u32)world.target;
+    world_push(&gap, sizeof gap, NULL, 0);
+    CHECK_INT(recorder_poll(world.recorder, 0, &alive, &err), 0);
+
+    CHECK_INT(recorder_join(world.recorder, pid, 1, &err), 0); // it comes again
+    gap.task.tid = gap.task.tgid = (__u32)pid;
+    world_push(&gap, sizeof gap, NULL, 0);
+    CHECK_INT(recorder_poll(world.recorder, 0, &alive, &err), 0);
+    recorder_leave(world.recorder, 1);
+    stop_without_target(); // nothing waits for who has left
+    CHECK_INT(number_of(gaps, pid), 2); // while it was here
+    CHECK_INT(world_number("SELECT count(*) FROM gap"), 3);
+    CHECK_INT(world_number("SELECT count(*) FROM sample"), 0);
+    CHECK_INT(world_number("SELECT count(*) FROM process WHERE kind = 'target'"), 1);
+    CHECK_INT(world_number("SELECT count(*) FROM recording WHERE target LIKE '%\"rank\":1%'"), 0);
+    world_check_text("SELECT target FROM recording", "\"joined\":[]");
+    end_rank(pid);
+}
