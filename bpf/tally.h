@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Series of facts that may come in floods, each of one thread and kind: where in the table of all of them it stands. A place may
- * be taken from a series that has ended, never from one that goes on: two that took it from each other would be sent with each fact.
+ * Facts that may come in floods are summed up: a tally is a series of those of one thread and kind. Here is what it holds, and where in
+ * the table of all it stands. A place may be taken from a series that has ended, never from one that goes on: two that took it from each
+ * other would be sent with each fact.
  */
 #ifndef UPGATE_BPF_TALLY_H
 #define UPGATE_BPF_TALLY_H
@@ -28,7 +29,7 @@ struct ug_tally {
     __u16 flags;
 };
 
-/* Of the UG_TALLIES the one of this key, else one that it may have. UG_TALLIES: others have all of those. */
+/* Index of the tally of this key, else of one that it may have. UG_TALLIES: all of those go on. */
 static inline __attribute__((always_inline)) __u32 ug_tally_place(const struct ug_tally *tallies, __u64 key, __u64 now)
 {
     __u32 first = (__u32)(key >> 32) * 31 + (__u32)key, unused = UG_TALLIES;

@@ -14,7 +14,7 @@ enum { EVENT_IRQ_FLAGS = UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_
 static struct task_thread *event_thread(struct recorder *recorder, const struct ug_task *task, int64_t at_ns)
 {
     struct task_thread *thread = tasks_thread(recorder->tasks, task, at_ns);
-    return thread && !thread->process->left ? thread : NULL;
+    return thread && !thread->process->has_left ? thread : NULL;
 }
 
 static void event_prio(struct row *row, uint32_t thread, uint32_t prio)
@@ -154,9 +154,9 @@ static void event_sample(struct recorder *recorder, const struct ug_sample *samp
     struct task_thread *thread = tasks_thread(recorder->tasks, &sample->task, (int64_t)sample->at_ns);
     if (!thread)
         return;
-    uint32_t why = sample->why & ~(uint32_t)(thread->process->left ? UG_SAMPLE_TARGET : 0), python = 0, user = 0;
+    uint32_t why = sample->why & ~(uint32_t)(thread->process->has_left ? UG_SAMPLE_TARGET : 0), python = 0, user = 0;
     bool target = why & UG_SAMPLE_TARGET, late = false;
-    if (thread->process->left && !(why & (UG_SAMPLE_OWNER | UG_SAMPLE_NEIGHBOUR)))
+    if (thread->process->has_left && !(why & (UG_SAMPLE_OWNER | UG_SAMPLE_NEIGHBOUR)))
         return;
     // Of a mere neighbour it matters that it ran; its symbols would cost more than the rest of the recording.
     if (why & (UG_SAMPLE_TARGET | UG_SAMPLE_OWNER))
@@ -222,7 +222,7 @@ static void event_fact(struct recorder *recorder, const struct ug_fact *fact)
 {
     int64_t at_ns = (int64_t)fact->end_ns;
     const struct task_thread *thread = fact->task.tid ? tasks_thread_by_tid(recorder->tasks, fact->task.tid) : NULL;
-    if (thread && thread->process->left)
+    if (thread && thread->process->has_left)
         return;
     uint32_t target = tasks_thread_id(recorder->tasks, &fact->task, at_ns, false);
     uint32_t actor = tasks_thread_id(recorder->tasks, &fact->actor, at_ns, false);
@@ -288,7 +288,7 @@ static void event_state(struct recorder *recorder, const struct ug_state *state)
 static void event_total(struct recorder *recorder, const struct ug_total *total)
 {
     const struct task_thread *known = tasks_thread_by_tid(recorder->tasks, total->tid);
-    if (!known || known->process->tgid != total->tgid || known->process->left)
+    if (!known || known->process->tgid != total->tgid || known->process->has_left)
         return;
     struct ug_task task = {.tid = total->tid, .tgid = total->tgid};
     memcpy(task.comm, known->comm, sizeof task.comm);

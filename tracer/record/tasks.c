@@ -252,7 +252,7 @@ struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid)
 void tasks_make_target(struct tasks *tasks, struct task_process *process)
 {
     (void)tasks;
-    if (process->kind == TASK_TARGET || process->left)
+    if (process->kind == TASK_TARGET || process->has_left)
         return;
     process->kind = TASK_TARGET;
     process->dirty = true;
@@ -260,7 +260,7 @@ void tasks_make_target(struct tasks *tasks, struct task_process *process)
 
 static void tasks_set_left(struct task_process *process)
 {
-    process->left = true;
+    process->has_left = true;
     process->rank_generation = 0; // is looked for anew where it comes again
     if (process->kind == TASK_TARGET)
         process->kind = TASK_OTHER;
@@ -270,7 +270,7 @@ static void tasks_set_left(struct task_process *process)
 static bool tasks_has_left(struct tasks *tasks, uint32_t tgid)
 {
     const struct task_process *process = tasks_find_process(tasks, tgid);
-    return process && process->left;
+    return process && process->has_left;
 }
 
 // Those of its children that are targets by now. False: none was.
@@ -322,7 +322,7 @@ struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid)
     if (process && !process->id)
         process->id = writer_next_id(tasks->writer, WRITER_PROCESS);
     if (process) {
-        process->left = false; // it may have come again
+        process->has_left = false; // it may have come again
         tasks_make_target(tasks, process);
     }
     return process;

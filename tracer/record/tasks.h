@@ -30,7 +30,7 @@ struct task_process {
     char *cmdline;
     enum task_kind kind;
     bool dirty, ended, has_exit, snapshot;
-    bool left; // it was a target, and is another recorder's, although the kernel side still tells of it (tasks_leave)
+    bool has_left; // it was a target, and is another recorder's, although the kernel side still tells of it (tasks_leave)
     int64_t started_ns, ended_ns;
     int32_t exit_code;
     int64_t checked_ns; // when it was last compared with /proc
