@@ -62,13 +62,13 @@ static struct {
     pid_t owner, pid; // owner: a fork of ours has to have its own
     int fd;
     void (*prepare)(void), (*prepared)(void); // to be called in it; called
-    pid_t nursery;  // forks it, if nursery_fd is open
-    int nursery_fd; // -1: there is none
-    void (*nursed)(void); // what was called in that
+    pid_t forker;  // forks it, if forker_fd is open
+    int forker_fd; // -1: there is none
+    void (*forker_prepared)(void); // what was called in that
     struct reader_silent silent[READER_SILENT_MAX];
     char *silent_path; // of the last one
     int64_t share_ns, share_at_ns; // what may be waited, as of then
-} reader = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .nursery_fd = -1};
+} reader = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .forker_fd = -1};
 
 static _Atomic clockid_t reader_clock; // of its CPU time; 0: there is none (that is the wall clock's)
 static _Atomic int64_t reader_spent_ns; // by those before it
@@ -183,14 +183,14 @@ static void reader_abandon(uint64_t key)
 }
 
 // It is killed rather than asked to end: it may have been stopped.
-static void reader_end_nursery(void)
+static void reader_end_forker(void)
 {
-    if (reader.nursery_fd < 0)
+    if (reader.forker_fd < 0)
         return;
-    close(reader.nursery_fd);
-    reader.nursery_fd = -1;
-    kill(reader.nursery, SIGKILL);
-    for (int i = 0; i < READER_BURIAL_MS && waitpid(reader.nursery, NULL, WNOHANG | __WCLONE) == 0; i++)
+    close(reader.forker_fd);
+    reader.forker_fd = -1;
+    kill(reader.forker, SIGKILL);
+    for (int i = 0; i < READER_BURIAL_MS && waitpid(reader.forker, NULL, WNOHANG | __WCLONE) == 0; i++)
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
 }
 
@@ -201,7 +201,7 @@ static void reader_end(void)
         return;
     if (reader.fd >= 0)
         reader_abandon(0);
-    reader_end_nursery();
+    reader_end_forker();
     for (int i = 0; i < READER_BURIAL_MS && reader_bury() < READER_SILENT_MAX; i++)
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
 }
@@ -218,8 +218,8 @@ static pid_t reader_clone(unsigned long flags, int socket, const char *name)
     return pid;
 }
 
-// The nursery: one for each message, on the socket that comes with it. What it forks is a child of who forked it, as it is itself.
-static _Noreturn void reader_nurse(target_serve *serve)
+// The forker: a reader for each message, on the socket that comes with it. What it forks is a child of who forked it, as it is itself.
+static _Noreturn void reader_run_forker(target_serve *serve)
 {
     char byte;
     struct iovec in = {&byte, 1};
@@ -237,25 +237,25 @@ static _Noreturn void reader_nurse(target_serve *serve)
     _exit(0);
 }
 
-static void reader_start_nursery(target_serve *serve)
+static void reader_start_forker(target_serve *serve)
 {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return;
-    pid_t pid = reader_clone(0, ends[1], "upgate-nursery");
+    pid_t pid = reader_clone(0, ends[1], "upgate-forker");
     if (pid == 0) {
         if (reader.prepare)
             reader.prepare();
-        reader_nurse(serve);
+        reader_run_forker(serve);
     }
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
         return;
     }
-    reader.nursery = pid;
-    reader.nursery_fd = ends[0];
-    reader.nursed = reader.prepare;
+    reader.forker = pid;
+    reader.forker_fd = ends[0];
+    reader.forker_prepared = reader.prepare;
 }
 
 // True: there is an answer. One that has not had its turn on the CPU has not been kept waiting by a file system.
@@ -277,28 +277,28 @@ static bool reader_wait(pid_t pid, int socket, int64_t most_ms)
     return poll(&one, 1, 0) > 0; // it came while we looked
 }
 
-// -1: there is no nursery, it does not answer, or it cannot fork.
+// -1: there is no forker, it does not answer, or it cannot fork.
 static pid_t reader_fork_small(int socket)
 {
     char byte = 0;
     pid_t pid = -1;
     int none = -1;
     struct iovec out = {&byte, 1}, in = {&pid, sizeof pid};
-    if (reader.nursery_fd < 0)
+    if (reader.forker_fd < 0)
         return -1;
-    if (reader_send(reader.nursery_fd, &out, 1, socket) && reader_wait(reader.nursery, reader.nursery_fd, READER_WAIT_MS) &&
-        reader_receive(reader.nursery_fd, &in, 1, &none) == (ssize_t)sizeof pid)
+    if (reader_send(reader.forker_fd, &out, 1, socket) && reader_wait(reader.forker, reader.forker_fd, READER_WAIT_MS) &&
+        reader_receive(reader.forker_fd, &in, 1, &none) == (ssize_t)sizeof pid)
         return pid > 0 ? pid : -1;
-    reader_end_nursery(); // somebody has killed or stopped it
+    reader_end_forker(); // somebody has killed or stopped it
     return -1;
 }
 
-static bool reader_fork_by(target_serve *serve, bool nursery)
+static bool reader_fork_by(target_serve *serve, bool forker)
 {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return false;
-    pid_t pid = nursery ? reader_fork_small(ends[1]) : reader_clone(0, ends[1], "upgate-files");
+    pid_t pid = forker ? reader_fork_small(ends[1]) : reader_clone(0, ends[1], "upgate-files");
     if (pid == 0) {
         if (reader.prepare)
             reader.prepare();
@@ -311,7 +311,7 @@ static bool reader_fork_by(target_serve *serve, bool nursery)
     }
     reader.pid = pid;
     reader.fd = ends[0];
-    reader.prepared = nursery ? reader.nursed : reader.prepare;
+    reader.prepared = forker ? reader.forker_prepared : reader.prepare;
     clockid_t id;
     reader_clock = clock_getcpuclockid(pid, &id) == 0 ? id : 0;
     return true;
@@ -320,7 +320,7 @@ static bool reader_fork_by(target_serve *serve, bool nursery)
 static void reader_fork(target_serve *serve)
 {
     static bool ends_with_us;
-    // On another socket then: a nursery that died may have forked one that answers, too, and that we were not told of.
+    // On another socket then: a forker that died may have forked one that answers, too, and that we were not told of.
     if (reader_bury() && (reader_fork_by(serve, true) || reader_fork_by(serve, false)))
         ends_with_us = ends_with_us || atexit(reader_end) == 0;
 }
@@ -331,9 +331,9 @@ static void reader_own(void)
     if (reader.owner == getpid())
         return;
     reader_forget();
-    if (reader.nursery_fd >= 0)
-        close(reader.nursery_fd);
-    reader.nursery_fd = -1;
+    if (reader.forker_fd >= 0)
+        close(reader.forker_fd);
+    reader.forker_fd = -1;
     memset(reader.silent, 0, sizeof reader.silent);
     reader.share_at_ns = 0;
     reader.owner = getpid();
@@ -354,10 +354,10 @@ void target_reader_start(target_serve *serve, void (*prepare)(void))
     reader.prepare = prepare;
     if (reader.prepared != prepare && reader.fd >= 0)
         reader_abandon(0); // it may do more than the next one is to be able to
-    if (reader.nursed != prepare)
-        reader_end_nursery();
-    if (reader.nursery_fd < 0)
-        reader_start_nursery(serve);
+    if (reader.forker_prepared != prepare)
+        reader_end_forker();
+    if (reader.forker_fd < 0)
+        reader_start_forker(serve);
     free(reader.silent_path);
     reader.silent_path = NULL;
     reader_is_there(serve);

@@ -281,8 +281,8 @@ TEST(who_takes_its_place_holds_nothing_of_what_was_taken_since)
     enum { BYTES = 128 << 20 };
     target_file_start(NULL);
     CHECK(test_opens());
-    pid_t reader = test_child("upgate-files"), nursery = test_child("upgate-nursery");
-    CHECK(reader > 0 && nursery > 0);
+    pid_t reader = test_child("upgate-files"), forker = test_child("upgate-forker");
+    CHECK(reader > 0 && forker > 0);
     char *volatile memory = malloc(BYTES); // volatile: it is taken, whoever reads it
     memset(memory, 1, BYTES);
     test_kill(reader);
@@ -292,21 +292,21 @@ TEST(who_takes_its_place_holds_nothing_of_what_was_taken_since)
     CHECK(test_resident_bytes(getpid()) >= BYTES);
     CHECK(test_resident_bytes(next) < BYTES / 2);
     CHECK_INT(waitpid(-1, NULL, WNOHANG), -1); // nor are these anybody's who waits for any child
-    test_kill(nursery);
+    test_kill(forker);
     test_kill(next);
     CHECK(test_opens());
-    CHECK(test_child("upgate-files") > 0 && test_child("upgate-nursery") == 0);
+    CHECK(test_child("upgate-files") > 0 && test_child("upgate-forker") == 0);
     CHECK_INT(memory[BYTES - 1], 1);
     free(memory);
 }
 
 // It has a second, as a file system has; then we fork who reads next.
-TEST(a_nursery_that_was_stopped_holds_nobody_up)
+TEST(a_forker_that_was_stopped_holds_nobody_up)
 {
     target_file_start(NULL);
     CHECK(test_opens());
-    pid_t nursery = test_child("upgate-nursery");
-    CHECK(nursery > 0 && kill(nursery, SIGSTOP) == 0);
+    pid_t forker = test_child("upgate-forker");
+    CHECK(forker > 0 && kill(forker, SIGSTOP) == 0);
     test_kill(test_child("upgate-files"));
     int64_t begin_ns = clock_monotonic_ns();
     CHECK(test_opens());
@@ -318,7 +318,7 @@ TEST(a_fork_of_ours_asks_for_none_of_our_readers)
 {
     target_file_start(NULL);
     CHECK(test_opens());
-    pid_t nursery = test_child("upgate-nursery");
+    pid_t forker = test_child("upgate-forker");
     pid_t other = fork();
     if (other == 0) {
         bool own = test_opens() && test_child("upgate-files") > 0; // it would be the child of our parent else
@@ -327,7 +327,7 @@ TEST(a_fork_of_ours_asks_for_none_of_our_readers)
     }
     int status = 1;
     CHECK(waitpid(other, &status, 0) == other && status == 0);
-    CHECK(nursery > 0 && kill(nursery, 0) == 0);
+    CHECK(forker > 0 && kill(forker, 0) == 0);
     test_kill(test_child("upgate-files"));
     CHECK(test_opens());
 }
