@@ -35,14 +35,16 @@ def main(names, why):
         print("skipped: " + why)
         return 77
     cases = {name[5:]: one for name, one in names.items() if name.startswith("case_")}
+    tried = 0
     for name in sys.argv[1:] or cases:
         with tempfile.TemporaryDirectory(prefix="upgate-rank-", dir=BUILD) as folder:
             try:
                 cases[name](folder)
+                tried += 1
                 print("ok  " + name, flush=True)
             except Skip as lack:
                 print("skipped  %s: %s" % (name, lack), flush=True)
-    return 0
+    return 0 if tried else 77
 
 
 def environment(**more):
