@@ -15,7 +15,6 @@
 #include "common/budget.h"
 #include "common/proc.h"
 #include "common/strings.h"
-#include "tracer/record/task_proc.h"
 
 enum {
     FILES_CACHE = 512,             // (process, descriptor), by hash; a newer one takes an older one's place
@@ -33,12 +32,12 @@ enum {
 struct files_owner {
     uint64_t inode; // of a socket
     uint32_t tgid;  // 0: not known
-    uint64_t start_ns;
+    uint64_t start_ticks;
 };
 
 struct files_holder { // a process that has the socket
     uint32_t tgid, parent;
-    uint64_t start_ns, code, stack;
+    uint64_t start_ticks, code, stack;
 };
 
 // A line of /proc/PID/net/tcp, addresses as the kernel prints them.
@@ -184,9 +183,9 @@ static bool files_has_socket(const char *pid, const char *socket)
 // It may have ended, and its number be another process's: a connection outlives it where others have it, too.
 static bool files_owns(const struct files_owner *owner, uint64_t inode)
 {
-    struct task_stat stat;
-    return owner->inode == inode && owner->tgid && task_stat_read(owner->tgid, &stat) && stat.start_ns == owner->start_ns &&
-           stat.state != 'Z' && stat.state != 'X';
+    struct proc_stat stat;
+    return owner->inode == inode && owner->tgid && proc_stat_of((pid_t)owner->tgid, &stat) == 0 &&
+           stat.start_ticks == owner->start_ticks && !proc_stat_ended(&stat);
 }
 
 static size_t files_find_holders(uint64_t inode, struct files_holder ret[FILES_HOLDERS_MAX])
@@ -202,7 +201,7 @@ static size_t files_find_holders(uint64_t inode, struct files_holder ret[FILES_H
             continue;
         ret[count++] = (struct files_holder){.tgid = tgid,
                                              .parent = (uint32_t)stat.parent,
-                                             .start_ns = stat.start_ticks * TASK_TICK_NS,
+                                             .start_ticks = stat.start_ticks,
                                              .code = stat.code_begin,
                                              .stack = stat.stack_begin};
     }
@@ -235,7 +234,7 @@ static uint32_t files_owner(struct files *files, uint32_t asker, uint64_t inode,
     const struct files_holder *found = NULL, *by;
     bool inherited = false;
     for (size_t i = 0; i < count; i++) {
-        found = found && holders[i].start_ns < found->start_ns ? found : &holders[i];
+        found = found && holders[i].start_ticks < found->start_ticks ? found : &holders[i];
         inherited |= holders[i].tgid == asker;
     }
     for (size_t i = 0; i < count && !inherited && (by = files_forked_by(found, holders, count)); i++)
@@ -244,7 +243,7 @@ static uint32_t files_owner(struct files *files, uint32_t asker, uint64_t inode,
     *owner = (struct files_owner){.inode = inode};
     if (found) {
         owner->tgid = found->tgid;
-        owner->start_ns = found->start_ns;
+        owner->start_ticks = found->start_ticks;
     }
     return owner->tgid;
 }
