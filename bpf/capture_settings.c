@@ -232,7 +232,7 @@ void capture_set_settings(struct capture *capture, const struct btf *btf)
     settings->threshold_ns = (uint64_t)capture->threshold_ns;
     settings->self_tgid = (uint32_t)getpid();
     settings->follow_children = !capture->no_children;
-    settings->pass_own_children = capture->cgroup != NULL;
+    settings->skip_own_children = capture->cgroup != NULL;
     settings->miss_switch_in = capture->miss_switch_in;
     settings->sample_period_ns = capture->sample_hz ? 1000000000 / capture->sample_hz : 0;
     settings->wake_bytes = capture->prompt ? 0 : (uint32_t)(capture->ring_bytes / 2);

@@ -30,7 +30,7 @@ enum {
 const volatile __u64 threshold_ns = 1000000;
 const volatile __u32 self_tgid = 0;
 const volatile bool follow_children = true;
-const volatile bool pass_own_children = false; /* of a cgroup, which we may be in: those that read files for us are no targets */
+const volatile bool skip_own_children = false; /* of a cgroup, which we may be in: those that read files for us are no targets */
 const volatile bool ask_owners =
     true; /* by kfuncs, which not every kernel gives to tracing programs */
 const volatile bool keep_threads = false; /* in threads_kept: on PREEMPT_RT */

@@ -39,7 +39,7 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
     __u64 now;
 
     if (tgid == self_tgid || task->flags & PF_EXITING || is_target(task->pid) ||
-        !bpf_map_lookup_elem(&wanted, &tgid) || (pass_own_children && (__u32)task->real_parent->tgid == self_tgid))
+        !bpf_map_lookup_elem(&wanted, &tgid) || (skip_own_children && (__u32)task->real_parent->tgid == self_tgid))
         return;
     fill_task(&event, task, UG_TASK_SEEN, true);
     if (!write_record(seq, UG_COUNTER_TASK, &event, sizeof(event), false))

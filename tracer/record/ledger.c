@@ -45,7 +45,7 @@ static int ledger_capture(struct recorder *recorder, const int64_t *launch_id, s
         if (lost)
             strbuf_add(&text, "%s%" PRIu64 " could not be written to the store", text.len ? ", " : "", lost);
         if (i == UG_COUNTER_TASK && counts[i].dropped)
-            strbuf_add(&text, "each a thread that is not followed, or a birth, an end, a name or a sum of what one did that is not known");
+            strbuf_add(&text, "each a thread that is not followed, or a birth, an end, a name or a total that is not known");
         bool untold = i == UG_COUNTER_GAP && (recorder->waits_rc || recorder->totals_rc); // how many is not known
         if (i == UG_COUNTER_GAP) {
             ledger_add_failed(&text, recorder->waits_rc, "those that went on at the end could not be read");
