@@ -12,8 +12,6 @@
 #include "reference_models/cuda/pointwise.h"
 #include "reference_models/native/models/vision_data.h"
 
-#define VISION_RATE 0.02 // as the CPU's
-#define VISION_MOMENTUM 0.9f
 #define HEAD 16 // params_padded(VISION_CLASSES)
 
 // A convolution and the norm behind it.
@@ -70,7 +68,7 @@ static float *vision_floats(struct model *model, size_t count, const char *what)
 // Returns the height and width of its output.
 static size_t vision_layer_plan(struct model *model, struct layer *layer, size_t side, size_t inputs, size_t outputs, size_t kernel, size_t stride)
 {
-    size_t next = (side - 1) / stride + 1;
+    size_t next = vision_side(side, stride);
     layer->conv = (struct dnn_convolution){
         .batch = model->shape.batch, .side = side, .channels = inputs, .kernel = kernel, .stride = stride, .outputs = outputs};
     layer->weight = params_add_turned(&model->params, kernel * kernel * inputs, outputs);
@@ -86,22 +84,20 @@ static size_t vision_layer_plan(struct model *model, struct layer *layer, size_t
 static void vision_plan(struct model *model)
 {
     const struct vision_shape *shape = &model->shape;
-    size_t inputs = shape->channels[0];
-    size_t side = vision_layer_plan(model, &model->stem, shape->image, VISION_COLORS, inputs, 3, vision_stem_stride(shape));
-    for (size_t stage = 0; stage < shape->stages; stage++) {
-        for (size_t k = 0; k < shape->blocks; k++) {
-            struct block *block = &model->block[model->blocks++];
-            size_t outputs = shape->channels[stage], stride = stage > 0 && k == 0 ? 2 : 1;
-            block->inputs = shape->batch * side * side * inputs;
-            size_t next = vision_layer_plan(model, &block->layer[BLOCK_FIRST], side, inputs, outputs, 3, stride);
-            vision_layer_plan(model, &block->layer[BLOCK_SECOND], next, outputs, outputs, 3, 1);
-            block->shortcut = stride != 1 || inputs != outputs;
-            if (block->shortcut)
-                vision_layer_plan(model, &block->layer[BLOCK_SHORTCUT], side, inputs, outputs, 1, stride);
-            side = next;
-            inputs = outputs;
-        }
+    struct vision_block_shape made[VISION_BLOCKS_MAX];
+    size_t side = vision_layer_plan(model, &model->stem, shape->image, VISION_COLORS, shape->channels[0], 3, vision_stem_stride(shape));
+    model->blocks = vision_block_shapes(shape, made);
+    for (size_t i = 0; i < model->blocks; i++) {
+        struct block *block = &model->block[i];
+        const struct vision_block_shape *of = &made[i];
+        block->inputs = shape->batch * of->side * of->side * of->inputs;
+        side = vision_layer_plan(model, &block->layer[BLOCK_FIRST], of->side, of->inputs, of->outputs, 3, of->stride);
+        vision_layer_plan(model, &block->layer[BLOCK_SECOND], side, of->outputs, of->outputs, 3, 1);
+        block->shortcut = of->shortcut;
+        if (block->shortcut)
+            vision_layer_plan(model, &block->layer[BLOCK_SHORTCUT], of->side, of->inputs, of->outputs, 1, of->stride);
     }
+    size_t inputs = made[model->blocks - 1].outputs;
     dnn_pool_plan(&model->dnn, &model->pool, shape->batch, side, inputs);
     model->head = (struct dnn_convolution){.batch = shape->batch, .side = 1, .channels = inputs, .kernel = 1, .stride = 1, .outputs = HEAD};
     model->head_weight = params_add(&model->params, PARAMS_WIDE, inputs, VISION_CLASSES);
@@ -416,9 +412,7 @@ static int vision_create(const struct model_opts *opts, struct model **ret_model
     struct model *model = calloc(1, sizeof *model);
     if (!model)
         return error_set(err, -ENOMEM, "failed to create the vision model: out of memory");
-    model->shape = opts->vision_shape ? *opts->vision_shape : vision_shapes[opts->size];
-    if (opts->batch)
-        model->shape.batch = opts->batch;
+    model->shape = vision_shape_of(opts);
     model->train = opts->train;
     model->plain_sgd = opts->plain_sgd;
     model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate : VISION_RATE);
@@ -496,7 +490,7 @@ static void vision_update(struct model *model)
     struct params *params = &model->params;
     float *step = model->plain_sgd ? params->grad : model->velocity;
     if (!model->plain_sgd)
-        vision_each(model, KERNEL_POINT_ADD, params->wide, params->grad, VISION_MOMENTUM, model->velocity, model->velocity);
+        vision_each(model, KERNEL_POINT_ADD, params->wide, params->grad, (float)VISION_MOMENTUM, model->velocity, model->velocity);
     vision_each(model, KERNEL_POINT_ADD, params->wide, params->value, -model->rate, step, params->value);
 }
 

@@ -13,9 +13,6 @@
 #include "reference_models/native/models/network.h"
 #include "reference_models/native/models/vision_data.h"
 
-#define VISION_RATE 0.02
-#define VISION_MOMENTUM 0.9
-
 // A convolution and the norm behind it.
 struct layer {
     struct patches patches; // of its input
@@ -80,21 +77,19 @@ static size_t vision_layer_plan(struct model *model, struct layer *layer, size_t
 static void vision_plan(struct model *model)
 {
     const struct vision_shape *shape = &model->shape;
-    size_t inputs = shape->channels[0];
-    size_t side = vision_layer_plan(model, &model->stem, shape->image, VISION_COLORS, inputs, 3, vision_stem_stride(shape));
-    for (size_t stage = 0; stage < shape->stages; stage++) {
-        for (size_t k = 0; k < shape->blocks; k++) {
-            struct block *block = &model->block[model->blocks++];
-            size_t outputs = shape->channels[stage], stride = stage > 0 && k == 0 ? 2 : 1;
-            size_t next = vision_layer_plan(model, &block->layer[BLOCK_FIRST], side, inputs, outputs, 3, stride);
-            vision_layer_plan(model, &block->layer[BLOCK_SECOND], next, outputs, outputs, 3, 1);
-            block->shortcut = stride != 1 || inputs != outputs;
-            if (block->shortcut)
-                vision_layer_plan(model, &block->layer[BLOCK_SHORTCUT], side, inputs, outputs, 1, stride);
-            side = next;
-            inputs = outputs;
-        }
+    struct vision_block_shape made[VISION_BLOCKS_MAX];
+    size_t side = vision_layer_plan(model, &model->stem, shape->image, VISION_COLORS, shape->channels[0], 3, vision_stem_stride(shape));
+    model->blocks = vision_block_shapes(shape, made);
+    for (size_t i = 0; i < model->blocks; i++) {
+        struct block *block = &model->block[i];
+        const struct vision_block_shape *of = &made[i];
+        side = vision_layer_plan(model, &block->layer[BLOCK_FIRST], of->side, of->inputs, of->outputs, 3, of->stride);
+        vision_layer_plan(model, &block->layer[BLOCK_SECOND], side, of->outputs, of->outputs, 3, 1);
+        block->shortcut = of->shortcut;
+        if (block->shortcut)
+            vision_layer_plan(model, &block->layer[BLOCK_SHORTCUT], of->side, of->inputs, of->outputs, 1, of->stride);
     }
+    size_t inputs = made[model->blocks - 1].outputs;
     model->pixels = side * side;
     model->head = network_linear(&model->net, "head", inputs, VISION_CLASSES, shape->batch);
     network_allocate(&model->net);
@@ -298,9 +293,7 @@ static void vision_take_statistics(struct model *model)
 
 static int vision_create(const struct model_opts *opts, struct model **ret_model, struct error *err)
 {
-    struct vision_shape shape = opts->vision_shape ? *opts->vision_shape : vision_shapes[opts->size];
-    if (opts->batch)
-        shape.batch = opts->batch;
+    struct vision_shape shape = vision_shape_of(opts);
     int rc = vision_shape_check(&shape, err);
     if (rc)
         return rc;

@@ -14,13 +14,27 @@ const struct vision_shape vision_shapes[MODEL_SIZE_COUNT] = {
     [MODEL_SIZE_LARGE] = {.image = 224, .stages = 4, .blocks = 2, .channels = {64, 128, 256, 512}, .batch = 64, .pool = 2},
 };
 
-// Height and width of the last stage.
-static size_t vision_last_side(const struct vision_shape *shape)
+struct vision_shape vision_shape_of(const struct model_opts *opts)
 {
-    size_t side = (shape->image - 1) / vision_stem_stride(shape) + 1;
-    for (size_t stage = 1; stage < shape->stages; stage++)
-        side = (side - 1) / 2 + 1;
-    return side;
+    struct vision_shape shape = opts->vision_shape ? *opts->vision_shape : vision_shapes[opts->size];
+    if (opts->batch)
+        shape.batch = opts->batch;
+    return shape;
+}
+
+size_t vision_block_shapes(const struct vision_shape *shape, struct vision_block_shape *ret)
+{
+    size_t count = 0, inputs = shape->channels[0], side = vision_side(shape->image, vision_stem_stride(shape));
+    for (size_t stage = 0; stage < shape->stages; stage++) {
+        for (size_t k = 0; k < shape->blocks; k++) {
+            size_t outputs = shape->channels[stage], stride = stage > 0 && k == 0 ? 2 : 1;
+            ret[count++] = (struct vision_block_shape){
+                .side = side, .inputs = inputs, .outputs = outputs, .stride = stride, .shortcut = stride != 1 || inputs != outputs};
+            side = vision_side(side, stride);
+            inputs = outputs;
+        }
+    }
+    return count;
 }
 
 int vision_shape_check(const struct vision_shape *shape, struct error *err)
@@ -39,7 +53,9 @@ int vision_shape_check(const struct vision_shape *shape, struct error *err)
         return error_set(err, -EINVAL, "a batch of %zu images: it has 1 to %zu", shape->batch, VISION_BATCH_MAX);
     if (shape->pool < 1)
         return error_set(err, -EINVAL, "a pool of 0 batches: there is nothing to read");
-    size_t side = vision_last_side(shape);
+    struct vision_block_shape blocks[VISION_BLOCKS_MAX] = {0};
+    const struct vision_block_shape *last = &blocks[vision_block_shapes(shape, blocks) - 1];
+    size_t side = vision_side(last->side, last->stride);
     if (shape->batch * side * side < 2) // PyTorch refuses it, too
         return error_set(err, -EINVAL, "the last stage has one value of each channel, which has no variance: take a larger batch or image");
     return 0;

@@ -11,6 +11,8 @@
 #define VISION_COLORS 3
 #define VISION_STAGES_MAX 8
 #define VISION_BLOCKS_MAX 16 // of all stages
+#define VISION_RATE 0.02      // of SGD
+#define VISION_MOMENTUM 0.9   // likewise
 
 struct vision_shape {
     size_t image;                       // height and width
@@ -21,6 +23,9 @@ struct vision_shape {
 
 extern const struct vision_shape vision_shapes[MODEL_SIZE_COUNT];
 
+// The shape of opts or of its size, with the batch of opts. Not checked.
+struct vision_shape vision_shape_of(const struct model_opts *opts);
+
 // -EINVAL and why no network has this shape.
 int vision_shape_check(const struct vision_shape *shape, struct error *err);
 
@@ -28,6 +33,21 @@ static inline size_t vision_stem_stride(const struct vision_shape *shape)
 {
     return shape->image < 64 ? 1 : 4;
 }
+
+// Height and width behind a convolution that pads by half of its odd kernel.
+static inline size_t vision_side(size_t side, size_t stride)
+{
+    return (side - 1) / stride + 1;
+}
+
+// A block: two convolutions, the first with the stride, and a way around them, which has a convolution where the block's output is of
+// another shape than its input.
+struct vision_block_shape {
+    size_t side, inputs, outputs, stride; // side: height and width of its input; inputs, outputs: channels
+    bool shortcut;
+};
+// Of a checked shape, in the order in which they follow the stem: how many of ret[VISION_BLOCKS_MAX].
+size_t vision_block_shapes(const struct vision_shape *shape, struct vision_block_shape *ret);
 
 static inline size_t vision_image_values(const struct vision_shape *shape)
 {
