@@ -15,6 +15,7 @@
 #include "reference_models/cuda/layer.h"
 #include "reference_models/cuda/pointwise.h"
 #include "reference_models/native/models/dlrm_cached_data.h"
+#include "reference_models/native/models/perceptron_widths.h"
 #include "reference_models/native/row_cache.h"
 
 #define STORE_BLOCK 16384 // rows that the store grows by
@@ -22,7 +23,7 @@
 #define LOGITS 8    // columns of the last layer: one, padded
 #define DIM_MAX 128 // of a row
 
-enum { PERCEPTRON_LAYERS = 3, CACHED_WINDOW = DLRM_CACHED_AHEAD + 1, CACHED_RING = CACHED_WINDOW + 1 };
+enum { CACHED_WINDOW = DLRM_CACHED_AHEAD + 1, CACHED_RING = CACHED_WINDOW + 1 };
 
 // A batch and where its rows are, from when they are wanted on.
 struct coming {
@@ -306,7 +307,8 @@ static int cached_refuse(const struct dlrm_cached_shape *shape, struct error *er
 static void cached_plan(struct model *model)
 {
     const size_t dim = model->shape.dim, vectors = model->shape.tables + 1;
-    const size_t bottom[] = {DLRM_DENSE, 8 * dim, 4 * dim, dim}, top[] = {dim + vectors * (vectors - 1) / 2, 16 * dim, 8 * dim, 1};
+    size_t bottom[1 + PERCEPTRON_LAYERS] = {DLRM_DENSE}, top[1 + PERCEPTRON_LAYERS] = {dim + vectors * (vectors - 1) / 2};
+    perceptron_widths(dim, bottom + 1, top + 1);
     for (int i = 0; i < PERCEPTRON_LAYERS; i++) // the ReLU behind the bottom's last is an operation of its own: of 32 or 64 columns
         model->bottom[i] = layer_add(&model->params, bottom[i], bottom[i + 1], i < 2 ? KERNEL_RELU : KERNEL_IDENTITY);
     for (int i = 0; i < PERCEPTRON_LAYERS; i++)
@@ -486,11 +488,7 @@ static int cached_create(const struct model_opts *opts, struct model **ret_model
     struct model *model = calloc(1, sizeof *model);
     if (!model)
         return error_set(err, -ENOMEM, "failed to create the dlrm-cached: out of memory");
-    model->shape = opts->dlrm_cached_shape ? *opts->dlrm_cached_shape : dlrm_cached_shapes[opts->size];
-    if (opts->batch)
-        model->shape.batch = opts->batch;
-    if (opts->cache_rows)
-        model->shape.cache = opts->cache_rows;
+    model->shape = dlrm_cached_shape_of(opts);
     model->pool = opts->pool;
     model->seed = opts->seed;
     model->train = opts->train;
@@ -611,10 +609,7 @@ static const struct model_param *cached_params(const struct model *model_const, 
 
 static size_t cached_notes(const struct model *model, struct model_note *ret)
 {
-    ret[0] = (struct model_note){"cache_hits", model->cache.hits};
-    ret[1] = (struct model_note){"cache_misses", model->cache.misses};
-    ret[2] = (struct model_note){"new_ids", model->cache.places};
-    return 3;
+    return dlrm_cached_notes(&model->cache, ret);
 }
 
 const struct model_ops dlrm_cached_ops_cuda = {

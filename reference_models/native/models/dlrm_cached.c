@@ -264,8 +264,8 @@ static void cached_plan(struct model *model)
     static const char *const top[] = {"top.0.weight", "top.2.weight", "top.4.weight"};
     struct network *net = &model->net;
     size_t batch = model->shape.batch, dim = model->shape.dim, slots = model->shape.cache;
-    model->bottom = (struct perceptron){.width = {8 * dim, 4 * dim, dim}};
-    model->top = (struct perceptron){.open = true, .width = {16 * dim, 8 * dim, 1}};
+    model->top.open = true;
+    perceptron_widths(dim, model->bottom.width, model->top.width);
     perceptron_plan(net, &model->bottom, bottom, DLRM_DENSE, batch);
     perceptron_plan(net, &model->top, top, model->width, batch);
     network_allocate(net);
@@ -324,11 +324,7 @@ static int cached_create(const struct model_opts *opts, struct model **ret_model
     struct model *model = calloc(1, sizeof *model);
     if (!model)
         return error_set(err, -ENOMEM, "failed to create the dlrm-cached: out of memory");
-    model->shape = opts->dlrm_cached_shape ? *opts->dlrm_cached_shape : dlrm_cached_shapes[opts->size];
-    if (opts->batch)
-        model->shape.batch = opts->batch;
-    if (opts->cache_rows)
-        model->shape.cache = opts->cache_rows;
+    model->shape = dlrm_cached_shape_of(opts);
     model->net = (struct network){.pool = opts->pool, .seed = opts->seed, .train = opts->train};
     model->sgd = opts->plain_sgd;
     model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : DLRM_CACHED_RATE);
@@ -410,10 +406,7 @@ static const struct model_param *cached_params(const struct model *model, size_t
 
 static size_t cached_notes(const struct model *model, struct model_note *ret)
 {
-    ret[0] = (struct model_note){"cache_hits", model->cache.hits};
-    ret[1] = (struct model_note){"cache_misses", model->cache.misses};
-    ret[2] = (struct model_note){"new_ids", model->cache.places};
-    return 3;
+    return dlrm_cached_notes(&model->cache, ret);
 }
 
 const struct model_ops NATIVE_NAME(dlrm_cached_ops) = {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "common/containers/sort.h"
+#include "reference_models/native/row_cache.h"
 
 #define CACHED_FRESH 0.1                 // share of the latest items
 #define CACHED_RECENT 10                 // how many of them there are, in windows of the smallest table
@@ -30,6 +31,16 @@ const struct dlrm_cached_shape dlrm_cached_shapes[MODEL_SIZE_COUNT] = {
                           .cache = 400000,
                           .table = {{2000000, 20}, {500000, 10}, {100000, 10}, {20000, 4}, {2000, 2}}},
 };
+
+struct dlrm_cached_shape dlrm_cached_shape_of(const struct model_opts *opts)
+{
+    struct dlrm_cached_shape shape = opts->dlrm_cached_shape ? *opts->dlrm_cached_shape : dlrm_cached_shapes[opts->size];
+    if (opts->batch)
+        shape.batch = opts->batch;
+    if (opts->cache_rows)
+        shape.cache = opts->cache_rows;
+    return shape;
+}
 
 size_t dlrm_cached_lookups_max(const struct dlrm_cached_shape *shape)
 {
@@ -206,6 +217,14 @@ void dlrm_cached_draw(struct dlrm_cached_stream *stream, struct dlrm_cached_batc
     clicks_end(&stream->draw, shape->batch, batch->label);
     stream->next++;
     stream_sort(batch);
+}
+
+size_t dlrm_cached_notes(const struct row_cache *cache, struct model_note *ret)
+{
+    ret[0] = (struct model_note){"cache_hits", cache->hits};
+    ret[1] = (struct model_note){"cache_misses", cache->misses};
+    ret[2] = (struct model_note){"new_ids", cache->places};
+    return 3;
 }
 
 void dlrm_cached_row(size_t dim, uint64_t seed, int64_t id, double *ret)

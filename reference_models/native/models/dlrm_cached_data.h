@@ -14,6 +14,8 @@
 #define DLRM_CACHED_ROWS_RATE 0.01 // of Adagrad, on the rows
 #define DLRM_CACHED_EPSILON 1e-10
 
+struct row_cache;
+
 struct dlrm_cached_shape {
     size_t tables, dim, batch;
     size_t drift; // items that come with a batch
@@ -22,6 +24,9 @@ struct dlrm_cached_shape {
 };
 
 extern const struct dlrm_cached_shape dlrm_cached_shapes[MODEL_SIZE_COUNT];
+
+// The shape of opts or of its size, with the batch and the cache of opts. Not checked.
+struct dlrm_cached_shape dlrm_cached_shape_of(const struct model_opts *opts);
 
 // Ids that a batch can have at most, all of them different.
 size_t dlrm_cached_lookups_max(const struct dlrm_cached_shape *shape);
@@ -66,6 +71,9 @@ int dlrm_cached_stream_init(struct dlrm_cached_stream *stream, const struct dlrm
                             struct error *err);
 void dlrm_cached_stream_free(struct dlrm_cached_stream *stream);
 void dlrm_cached_draw(struct dlrm_cached_stream *stream, struct dlrm_cached_batch *batch);
+
+// What the result line tells of the cache: how many of ret[MODEL_NOTES_MAX].
+size_t dlrm_cached_notes(const struct row_cache *cache, struct model_note *ret);
 
 // The start values of an id's row, whenever it comes: ret[dim].
 void dlrm_cached_row(size_t dim, uint64_t seed, int64_t id, double *ret);

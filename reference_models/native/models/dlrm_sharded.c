@@ -324,8 +324,8 @@ static void sharded_networks(struct model *model)
     size_t dim = model->shape->dim, samples = model->sharding.samples;
     model->vectors = model->shape->tables + 1;
     model->width = OPS_INTERACT_WIDTH(model->vectors, dim);
-    model->bottom = (struct perceptron){.width = {8 * dim, 4 * dim, dim}};
-    model->top = (struct perceptron){.open = true, .width = {16 * dim, 8 * dim, 1}};
+    model->top.open = true;
+    perceptron_widths(dim, model->bottom.width, model->top.width);
     model->unit_first[UNIT_BOTTOM] = network_align(net, REDUCE_BLOCK);
     perceptron_plan(net, &model->bottom, sharded_bottom, DLRM_DENSE, samples);
     model->unit_first[UNIT_TOP] = network_align(net, REDUCE_BLOCK);

@@ -4,13 +4,12 @@
 #define UPGATE_NATIVE_PERCEPTRON_H
 
 #include "reference_models/native/models/network.h"
+#include "reference_models/native/models/perceptron_widths.h"
 
 #define perceptron_plan NATIVE_NAME(perceptron_plan)
 #define perceptron_begin NATIVE_NAME(perceptron_begin)
 #define perceptron_forward NATIVE_NAME(perceptron_forward)
 #define perceptron_backward NATIVE_NAME(perceptron_backward)
-
-enum { PERCEPTRON_LAYERS = 3 };
 
 // Linear layers, each with a ReLU behind it, but for the last one of an open perceptron.
 struct perceptron {
