@@ -297,8 +297,10 @@ static void cached_destroy(struct model *model)
     free(model);
 }
 
-static int cached_refuse(const struct dlrm_cached_shape *shape, struct error *err)
+static int cached_refuse(const struct dlrm_cached_shape *shape, const struct model_opts *opts, struct error *err)
 {
+    if (opts->plain_sgd)
+        return error_set(err, -EINVAL, "rows that learn by plain SGD are not supported on the GPU: by Adagrad they are");
     if (shape->dim != 32 && shape->dim != 64 && shape->dim != DIM_MAX)
         return error_set(err, -EINVAL, "rows of %zu are not supported on the GPU: 32, 64 or 128; --size demo or large", shape->dim);
     return dlrm_cached_cache_check(shape, err);
@@ -496,7 +498,7 @@ static int cached_create(const struct model_opts *opts, struct model **ret_model
     model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate : DLRM_CACHED_RATE);
     int rc = dlrm_cached_stream_init(&model->stream, &model->shape, opts->seed, opts->train, err);
     if (rc == 0)
-        rc = cached_refuse(&model->shape, err);
+        rc = cached_refuse(&model->shape, opts, err);
     if (rc == 0)
         rc = row_cache_init(&model->cache, model->shape.cache, dlrm_cached_lookups_max(&model->shape), err);
     if (rc == 0)

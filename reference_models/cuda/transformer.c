@@ -313,10 +313,12 @@ static void transformer_destroy(struct model *model)
     free(model);
 }
 
-static int transformer_refuse(const struct model *model, struct error *err)
+static int transformer_refuse(const struct model *model, const struct model_opts *opts, struct error *err)
 {
     const struct transformer_shape *shape = &model->shape;
     size_t head = shape->dim / shape->heads;
+    if (opts->plain_sgd)
+        return error_set(err, -EINVAL, "plain SGD is not supported on the GPU: Adam is");
     if (model->decode >= shape->context)
         return error_set(err, -EINVAL, "%zu bytes to decode are too many: a sequence has %zu, and at least one is the prompt", model->decode,
                          shape->context);
@@ -381,7 +383,7 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
     model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate
                           : opts->ranks           ? TRANSFORMER_RANKS_RATE
                                                   : TRANSFORMER_RATE(model->shape.dim));
-    int rc = transformer_refuse(model, err);
+    int rc = transformer_refuse(model, opts, err);
     if (rc == 0)
         rc = transformer_open(model, err);
     if (rc == 0)

@@ -38,7 +38,8 @@ struct model_opts {
     uint64_t seed;
     enum model_size size;
     bool train;            // keeps what the way back needs, and the optimizer's state
-    bool plain_sgd;        // SGD in place of Adam, Adagrad or momentum, rows of a cache being parameters too (the gradient check uses it)
+    bool plain_sgd;        // SGD in place of Adam, Adagrad or momentum, rows of a cache being parameters too (the gradient check uses it);
+                           // on a GPU vision can, too; -EINVAL of the others that have Adam or Adagrad
     double learning_rate;  // 0 = the model's own
     const char *text_path; // transformer: directory of texts
     size_t decode;         // transformer, inference: bytes of a sequence decoded one at a time; 0: none

@@ -291,8 +291,12 @@ TEST(what_cannot_run_is_refused)
     check_refused(&transformer_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO}, -EINVAL, "heads of 16");
     check_refused(&hstu_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO}, -EINVAL, "heads of 32");
     check_refused(&transformer_ops_cuda, decode, -EINVAL, "256 bytes to decode are too many");
+    check_refused(&transformer_ops_cuda, (struct model_opts){.size = MODEL_SIZE_LARGE, .train = true, .plain_sgd = true}, -EINVAL,
+                  "plain SGD is not supported on the GPU: Adam is");
     check_refused(&dlrm_ops_cuda, (struct model_opts){.size = MODEL_SIZE_SMALL}, -EINVAL, "rows of 16");
     check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.size = MODEL_SIZE_SMALL}, -EINVAL, "rows of 8 are not supported on the GPU");
+    check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.train = true, .plain_sgd = true, .dlrm_cached_shape = &cached_shape}, -EINVAL,
+                  "rows that learn by plain SGD are not supported on the GPU: by Adagrad they are");
     check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO, .cache_rows = 3711}, -EINVAL,
                   "a cache of 3711 rows is too small: a batch may name 3712 different ids, and all of their rows are in it; --cache 3712 or more");
     setenv("UPGATE_KERNELS", "/nonexistent", 1);
