@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zipfile
 
-FATBIN, FATBIN_HEADER = 0xBA55ED50, 16
+FATBIN, FATBIN_HEADER, PIECE_HEADER = 0xBA55ED50, 16, 32  # headers: their lengths, at least
 ELF_OF_GPU = 2  # a code object; 1 is PTX, which is compiled where no code object fits
 
 
@@ -45,8 +45,12 @@ def entries(data, begin, end):
             begin += 8  # containers begin at multiples of 8
             continue
         at, begin = begin + header, begin + header + size
+        if header < FATBIN_HEADER or begin > end:
+            raise ValueError("a container of code at byte %d that does not fit" % (at - header))
         while at < begin:
             kind, _, header, size = struct.unpack_from("<HHIQ", data, at)
+            if header < PIECE_HEADER:
+                raise ValueError("a piece of code at byte %d without a header" % at)
             yield kind, struct.unpack_from("<I", data, at + 28)[0], at + header, at + header + size
             at += header + size
 
