@@ -25,6 +25,8 @@ int nccl_open(const struct nccl **ret, struct error *err)
     *ret = &nccl;
     if (opened)
         return 0;
+    if (asked && !*asked) // "" would be the program itself
+        asked = NULL;
     void *library = dlopen(asked ? asked : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return error_set(err, -ENOSYS, "no NCCL: %s; UPGATE_NCCL=path of libnccl.so.2", dlerror());

@@ -36,6 +36,8 @@ int lt_open(const struct lt **ret, struct error *err)
     *ret = &lt;
     if (lt.handle)
         return 0;
+    if (asked && !*asked) // "" would be the program itself
+        asked = NULL;
     void *library = asked ? dlopen(asked, RTLD_NOW | RTLD_LOCAL) : NULL;
     for (const char *name : {"libcublasLt.so.13", "libcublasLt.so.12"})
         if (!library && !asked && home)
