@@ -117,6 +117,16 @@ TEST(an_outage_of_both)
     look(5, 100, 50);
     CHECK_DBL(canary_recent_errors(&recent, NAN), 42 / 100.0, 1e-12);
     anew();
+    total.baseline.requests += 10;
+    total.baseline.errors += 1; // 10 %, and no outage
+    look(5, 100, 26);
+    CHECK_DBL(canary_recent_errors(&recent, NAN), 18 / 100.0, 1e-12);
+    anew();
+    total.baseline.requests += 10; // few, and nearly all of them fail
+    total.baseline.errors += 9;
+    look(5, 100, 50);
+    CHECK_DBL(canary_recent_errors(&recent, NAN), 0, 0);
+    anew();
     total.given_up += 50; // both hang
     total.baseline.requests += 900;
     total.baseline.given_up += 450;

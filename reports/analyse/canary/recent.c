@@ -37,14 +37,15 @@ static double recent_given_up(uint64_t given_up, uint64_t requests, double usual
     return fmax(0, (double)given_up - 2 * usual * (double)requests); // 0 for NaN
 }
 
-// The baseline failed half as much, or more, in the same time.
+// The baseline failed half as much, or more, in the same time. Of its errors, too, two bursts are no outage: at 10 requests one error would be
+// a rate of 10 %, and would excuse a candidate with 20 %.
 static bool recent_shared(const struct canary_recent_look *then, const struct canary_recent_look *now, double rate, double usual)
 {
     struct canary_recent_baseline baseline;
     if (!recent_baseline(then, now, &baseline))
         return false;
     double errors = (double)baseline.errors + recent_given_up(baseline.given_up, baseline.requests, usual);
-    return errors > 0 && 2 * errors >= rate * (double)baseline.requests;
+    return errors > CANARY_BURSTS && 2 * errors >= rate * (double)baseline.requests;
 }
 
 static double recent_rate(const struct canary_recent *recent, double usual, bool with_lost, bool compares)

@@ -29,7 +29,8 @@ void canary_recent_add(struct canary_recent *recent, const struct canary_recent_
 // Error rate over the last ten seconds of looks, or over fewer of the last that hold 100 requests, whichever is worse; less eight errors
 // (two bursts of four are no crash). A server that hangs makes no error where clients give up sooner than the proxy: what is given up
 // counts as far as it is more than twice the baseline's share, `usual`; NaN: that is not known, and nothing of it counts.
-// An outage of both is no fault of the candidate: a time in which the baseline (10 requests at least) failed half as much or more counts as 0.
+// An outage of both is no fault of the candidate: a time in which the baseline failed half as much or more counts as 0,
+// where it had 10 requests at least, and more than those eight errors.
 // NaN: fewer than 10 requests.
 double canary_recent_errors(const struct canary_recent *recent, double usual);
 // The same, whatever the baseline did, if each lost line was a request of the candidate that failed. NaN also where none was lost in that time.
