@@ -394,13 +394,17 @@ static int check_metrics(const struct check *check)
     for (int i = 0; i < plan->workload_count; i++) {
         const struct plan_workload *workload = &plan->workloads[i];
         bool told = workload->model || check_command_has(workload, "{steps}");
+        // Without positions it is an option that made too few of them: the plan itself was held to this when it was read.
+        const char *remedy = check->file  ? "raise 'steps', or name other metrics in gate.metrics"
+                             : plan->path ? "raise --steps, or name other metrics in gate.metrics"
+                                          : "raise --steps, or write a plan that names other metrics in gate.metrics";
         if (told && workload->steps < PLAN_P99_REQUESTS_MIN && workload->mode == PLAN_MODE_INFER &&
             plan_metric_gated(gate, PLAN_MODE_INFER, true, METRIC_LATENCY_P99))
             return check_fail(check, check_at(i, "steps"),
                               "'%s' makes %llu requests a launch, and latency_p99, which is gated, "
-                              "needs %d: raise 'steps', or name other metrics in gate.metrics",
+                              "needs %d: %s",
                               workload->name, (unsigned long long)workload->steps,
-                              PLAN_P99_REQUESTS_MIN);
+                              PLAN_P99_REQUESTS_MIN, remedy);
     }
     return check_floors(check);
 }

@@ -79,7 +79,7 @@ LINES = [
     (["/"], ["Is a directory"]),
     (["-a", "x", "-b", "y", "--"], ["no command after '--'"]),
     (["--step", "train.py:one", "PLAN"], ["--step is of commands, and no workload is one"]),
-    (["--steps", "50", "-a", "x", "-b", "y"], ["'dlrm-infer' makes 50 requests a launch", "needs 662"]),
+    (["--steps", "50", "-a", "x", "-b", "y"], ["'dlrm-infer' makes 50 requests a launch", "needs 662: raise --steps, or write a plan"]),
     (["-a", "x", "-b", "y", "--", "{pyhton}", "t.py"], ["unknown placeholder '{pyhton}'; did you mean '{python}'?"]),
 ]
 
