@@ -21,8 +21,8 @@
 #include "harness/contain/process.h"
 #include "harness/fingerprint/gpu.h"
 #include "harness/gate/measure/pair_rows.h"
-#include "harness/run/begun.h"
 #include "harness/run/calibrate.h"
+#include "harness/run/inputs.h"
 #include "harness/run/nodes/nodes.h"
 #include "harness/run/session_internal.h"
 #include "harness/run/session_store.h"
@@ -191,15 +191,15 @@ static int session_open_resume(struct session *session, struct error *err)
 }
 
 // Pairs of another machine, or of another command, say nothing of those that are there; nor does what is known of this one say anything of them.
-static int session_check_begun(struct session *session, struct error *err)
+static int session_check_same(struct session *session, struct error *err)
 {
     char *text = store_get_text(session->store, "SELECT host FROM run", "");
     json_t *before = text ? json_loads(text, 0, NULL) : NULL, *now = host_describe(session->cpus_text);
-    json_t *begun = begun_describe(session->plan);
+    json_t *inputs = inputs_describe(session->plan);
     int64_t pairs = 0;
     store_get_int(session->store, &pairs, NULL, "SELECT count(*) FROM pair", "");
-    session->begun = json_incref(json_object_get(before, "begun"));
-    char *changes = before ? host_changes(before, now) : NULL, *other = pairs ? begun_changes(session->begun, begun) : NULL;
+    session->inputs = json_incref(json_object_get(before, "inputs"));
+    char *changes = before ? host_changes(before, now) : NULL, *other = pairs ? inputs_changes(session->inputs, inputs) : NULL;
     const char *path = session->opts->store_path;
     int rc = store_failed(session->store, err);
     if (rc == 0 && changes)
@@ -211,7 +211,7 @@ static int session_check_begun(struct session *session, struct error *err)
     free(text);
     free(changes);
     free(other);
-    json_decref(begun);
+    json_decref(inputs);
     json_decref(before);
     json_decref(now);
     return rc;
@@ -246,13 +246,13 @@ static int session_open(struct session *session, struct error *err)
     session->env.cpus = cpus;
     session->env.cpus_named = session->plan->schedule.cpus != NULL;
     if (session->opts->resume) {
-        rc = session_check_begun(session, err);
+        rc = session_check_same(session, err);
         return rc == 0 ? session_claim(session, err) : rc;
     }
     json_t *host = host_describe(session->cpus_text);
     session_describe_gpu(session, host);
-    session->begun = begun_describe(session->plan);
-    json_object_set(host, "begun", session->begun);
+    session->inputs = inputs_describe(session->plan);
+    json_object_set(host, "inputs", session->inputs);
     if (session->nodes)
         json_object_set_new(host, "nodes", json_integer(nodes_count(session->nodes)));
     rc = store_open(session->opts->store_path, STORE_CREATE, &session->store, err);
@@ -531,7 +531,7 @@ static void session_close(struct session *session)
         json_decref(session->process_facts[side]); // of a pair that was stopped
         json_decref(session->begun_with[side]);
     }
-    json_decref(session->begun);
+    json_decref(session->inputs);
     guardian_stop(session->env.guardian);
     tree_release_base(session->env.base);
     free((char *)session->env.base);
@@ -551,17 +551,17 @@ static void session_close(struct session *session)
 // --- the loop -------------------------------------------------------------------------------------
 
 // Behind the first pair of a workload: a file that it has changed is one that its command writes, and --resume does not ask for it.
-static int session_settle_begun(struct session *session, const struct session_workload *workload, struct error *err)
+static int session_settle_inputs(struct session *session, const struct session_workload *workload, struct error *err)
 {
-    if (!session->begun || workload->pair_count != 1)
+    if (!session->inputs || workload->pair_count != 1)
         return 0;
-    json_t *now = begun_describe(session->plan);
-    bool dropped = begun_keep(session->begun, now);
+    json_t *now = inputs_describe(session->plan);
+    bool dropped = inputs_drop_changed(session->inputs, now);
     json_decref(now);
     if (!dropped)
         return 0;
-    char *text = json_dumps(session->begun, JSON_COMPACT);
-    int rc = store_exec(session->store, err, "UPDATE run SET host = json_set(host, '$.begun', json(?))", "s", text);
+    char *text = json_dumps(session->inputs, JSON_COMPACT);
+    int rc = store_exec(session->store, err, "UPDATE run SET host = json_set(host, '$.inputs', json(?))", "s", text);
     free(text);
     return rc;
 }
@@ -589,7 +589,7 @@ static int session_workload_look(struct session *session, int idx, bool *ret_ran
         *ret_ran = true;
         rc = session_pair(session, workload, session->need.phase, err);
         if (rc == 0)
-            rc = session_settle_begun(session, workload, err);
+            rc = session_settle_inputs(session, workload, err);
         if (rc == 0)
             rc = session_parity(session, workload, err);
     }

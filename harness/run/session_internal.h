@@ -59,7 +59,7 @@ struct session {
     json_t *process_facts[PLAN_SIDES]; // fingerprint_process of the held process
     bool fingerprinted[PLAN_SIDES];
     json_t *begun_with[PLAN_SIDES]; // of a run that is gone on with: its fingerprint of a side, until this part has shown the same; else NULL
-    json_t *begun;               // what the store says of directory and scripts (begun.h); NULL: nothing
+    json_t *inputs;              // what the store says of directory and scripts (inputs.h); NULL: nothing
     struct nodes *nodes;         // where there are several; else NULL
     struct session_peers *peers; // likewise
     int lost;         // pairs in a row for which another node was lost

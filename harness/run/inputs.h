@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run has begun with beside its stacks: the directory its commands are started in, and the scripts and settings that they name.
-#ifndef UPGATE_HARNESS_RUN_BEGUN_H
-#define UPGATE_HARNESS_RUN_BEGUN_H
+// What the commands of a run read that no fingerprint of a side has: the directory they are started in, and the scripts and settings that they
+// name. --resume goes on only where they are the same.
+#ifndef UPGATE_HARNESS_RUN_INPUTS_H
+#define UPGATE_HARNESS_RUN_INPUTS_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -11,10 +12,10 @@
 // {"directory": …, "files": {PATH: size and hash}}; new reference. Files are those among the words of commands and prefixes (and behind the
 // = of an option) that say by their name or by #! that they are read by an interpreter: others may be what the command writes. No directory
 // where none matters.
-json_t *begun_describe(const struct plan *plan);
+json_t *inputs_describe(const struct plan *plan);
 // What of `before` is not so now: "'/job/train.py' was changed; ..."; NULL: all of it is. `before` may be NULL: nothing is known. Caller frees.
-char *begun_changes(const json_t *before, const json_t *now);
+char *inputs_changes(const json_t *before, const json_t *now);
 // Takes those files from `before` that are not the same in `now`: of one launch, which has written them itself. True: there were some.
-bool begun_keep(json_t *before, const json_t *now);
+bool inputs_drop_changed(json_t *before, const json_t *now);
 
 #endif

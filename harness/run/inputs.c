@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Directory and files of a plan's commands, for --resume: libraries and programs stand in the fingerprint of a side, a script that an
 // interpreter reads does not. Reads files; writes nothing.
-#include "harness/run/begun.h"
+#include "harness/run/inputs.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -13,9 +13,9 @@
 
 #include "common/strings.h"
 
-enum { BEGUN_FILE_BYTES = 16 << 20, BEGUN_SHOWN = 3 };
+enum { INPUTS_FILE_BYTES = 16 << 20, INPUTS_SHOWN = 3 };
 
-static bool begun_is_script(const char *path, const char *text)
+static bool inputs_is_script(const char *path, const char *text)
 {
     static const char *const endings[] = {".py", ".sh", ".bash", ".pl", ".rb", ".js", ".lua", ".jl", ".R", ".yaml", ".yml", ".toml", ".ini", ".cfg"};
     const char *name = strrchr(path, '/'), *ending = strrchr(name ? name : path, '.');
@@ -25,14 +25,14 @@ static bool begun_is_script(const char *path, const char *text)
     return strncmp(text, "#!", 2) == 0;
 }
 
-static void begun_add_file(json_t *files, const char *path)
+static void inputs_add_file(json_t *files, const char *path)
 {
     struct stat info;
     size_t len = 0;
-    if (stat(path, &info) < 0 || !S_ISREG(info.st_mode) || info.st_size > BEGUN_FILE_BYTES)
+    if (stat(path, &info) < 0 || !S_ISREG(info.st_mode) || info.st_size > INPUTS_FILE_BYTES)
         return;
-    char *text = string_read_file(path, BEGUN_FILE_BYTES, &len);
-    if (text && begun_is_script(path, text)) {
+    char *text = string_read_file(path, INPUTS_FILE_BYTES, &len);
+    if (text && inputs_is_script(path, text)) {
         uint64_t hash = 0xcbf29ce484222325u; // FNV-1a: told apart is all that is asked
         for (size_t i = 0; i < len; i++)
             hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
@@ -44,49 +44,42 @@ static void begun_add_file(json_t *files, const char *path)
 }
 
 // A relative path is one of the side's workdir, which is one of ours.
-static void begun_add_words(json_t *files, const char *dir, const struct plan_side *side, char **words)
+static void inputs_add_words(json_t *files, const struct plan_side *side, char **words)
 {
-    const char *workdir = side->workdir ? side->workdir : ".";
     for (; words && *words; words++) {
         const char *option = **words == '-' ? strchr(*words, '=') : NULL, *word = option ? option + 1 : *words;
-        char *path = word[0] == '/'      ? xstrdup(word)
-                     : workdir[0] == '/' ? xasprintf("%s/%s", workdir, word)
-                     : side->workdir     ? xasprintf("%s/%s/%s", dir, workdir, word)
-                                         : xasprintf("%s/%s", dir, word);
-        begun_add_file(files, path);
+        char *there = side->workdir && word[0] != '/' ? xasprintf("%s/%s", side->workdir, word) : xstrdup(word);
+        char *path = plan_side_directory(side, there);
+        inputs_add_file(files, path);
         free(path);
+        free(there);
     }
 }
 
-json_t *begun_describe(const struct plan *plan)
+json_t *inputs_describe(const struct plan *plan)
 {
     char dir[PATH_MAX];
     bool matters = false;
-    json_t *files = json_object(), *begun = json_object();
+    json_t *files = json_object(), *inputs = json_object();
     if (!getcwd(dir, sizeof dir))
         dir[0] = 0;
     for (int i = 0; i < PLAN_SIDES; i++) {
         const struct plan_side *side = &plan->sides[i];
         if (side->image) // its files are the image's, which has an id
             continue;
-        begun_add_words(files, dir, side, side->prefix);
+        inputs_add_words(files, side, side->prefix);
         for (int k = 0; k < plan->workload_count; k++) {
-            begun_add_words(files, dir, side, plan->workloads[k].command);
+            inputs_add_words(files, side, plan->workloads[k].command);
             matters = matters || (plan->workloads[k].command && !(side->workdir && side->workdir[0] == '/'));
         }
     }
     if (matters && dir[0])
-        json_object_set_new(begun, "directory", json_string(dir));
-    json_object_set_new(begun, "files", files);
-    return begun;
+        json_object_set_new(inputs, "directory", json_string(dir));
+    json_object_set_new(inputs, "files", files);
+    return inputs;
 }
 
-static bool begun_is_same(const json_t *value, const json_t *other)
-{
-    return other && strcmp(json_string_value(value) ? json_string_value(value) : "", json_string_value(other) ? json_string_value(other) : "") == 0;
-}
-
-bool begun_keep(json_t *before, const json_t *now)
+bool inputs_drop_changed(json_t *before, const json_t *now)
 {
     json_t *files = json_object_get(before, "files"), *others = json_object_get(now, "files"), *value;
     const char *path;
@@ -94,7 +87,7 @@ bool begun_keep(json_t *before, const json_t *now)
     bool dropped = false;
     json_object_foreach_safe(files, next, path, value)
     {
-        if (begun_is_same(value, json_object_get(others, path)))
+        if (json_equal(value, json_object_get(others, path)))
             continue;
         json_object_del(files, path);
         dropped = true;
@@ -102,7 +95,7 @@ bool begun_keep(json_t *before, const json_t *now)
     return dropped;
 }
 
-char *begun_changes(const json_t *before, const json_t *now)
+char *inputs_changes(const json_t *before, const json_t *now)
 {
     const char *was = json_string_value(json_object_get(before, "directory")), *is = json_string_value(json_object_get(now, "directory"));
     if (was && is && strcmp(was, is) != 0)
@@ -114,11 +107,11 @@ char *begun_changes(const json_t *before, const json_t *now)
     json_object_foreach(json_object_get(before, "files"), path, value)
     {
         const json_t *other = json_object_get(json_object_get(now, "files"), path);
-        if (begun_is_same(value, other) || count++ >= BEGUN_SHOWN)
+        if (json_equal(value, other) || count++ >= INPUTS_SHOWN)
             continue;
         strbuf_add(&text, "%s'%s' %s", text.len ? "; " : "", path, other ? "was changed" : "is not there any more");
     }
-    if (count > BEGUN_SHOWN)
-        strbuf_add(&text, "; and %d more", count - BEGUN_SHOWN);
+    if (count > INPUTS_SHOWN)
+        strbuf_add(&text, "; and %d more", count - INPUTS_SHOWN);
     return text.len ? strbuf_take(&text) : NULL;
 }
