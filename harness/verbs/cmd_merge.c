@@ -2,7 +2,6 @@
 // `upgate merge`: the shards of a job's ranks in one store (harness/rank), and which rank the others waited for. What else the store
 // knows is read by `upgate stalls` and `upgate report`. Reduced ranks: merge_reduced.c.
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,6 @@
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/text/json_text.h"
-#include "reports/render/text/screen.h"
 #include "tracer/store/store.h"
 
 struct merge_values {
@@ -124,39 +122,27 @@ static char *merge_clock_text(const struct merge_result *result)
     return xasprintf("clocks within %.1f us of each other: nobody is named below twice that", (double)result->clock_residual_ns / 1e3);
 }
 
-// A line of what shards say of themselves: nothing in it reaches the terminal as more than text.
-__attribute__((format(printf, 1, 2))) static void merge_say(const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    char *text = xvasprintf(fmt, args), *clean = screen_clean(text, screen_locale_utf8());
-    va_end(args);
-    puts(clean);
-    free(text);
-    free(clean);
-}
-
 static void merge_print(const struct merge_values *values, const struct merge_result *result, const struct stalls *stalls)
 {
     char *clock = merge_clock_text(result);
     size_t named = 0;
-    merge_say("merged %zu of %d rank%s of run '%s', restart %lld: %zu node%s, %s", (size_t)result->merged, (int)result->ranks,
-           result->ranks == 1 ? "" : "s", result->run, (long long)result->restart, result->node_count, result->node_count == 1 ? "" : "s", clock);
+    shard_say("merged %zu of %d rank%s of run '%s', restart %lld: %zu node%s, %s", (size_t)result->merged, (int)result->ranks,
+              result->ranks == 1 ? "" : "s", result->run, (long long)result->restart, result->node_count, result->node_count == 1 ? "" : "s", clock);
     printf("together they recorded %.1f s, %lld steps; shards of %.1f MB\n", (double)(result->end_ns - result->begin_ns) / 1e9,
            (long long)result->steps, (double)result->bytes / 1e6);
     for (size_t i = 0; i < result->missing_count; i++)
-        merge_say("missing: rank %d: %s", (int)result->missing[i].rank, result->missing[i].why);
+        shard_say("missing: rank %d: %s", (int)result->missing[i].rank, result->missing[i].why);
     for (size_t i = 0; i < result->note_count; i++)
-        merge_say("note: %s", result->notes[i]);
+        shard_say("note: %s", result->notes[i]);
     for (size_t i = 0; stalls && i < stalls->count; i++) {
         const struct stall *stall = &stalls->stalls[i];
         if (!stall->is_straggler)
             continue;
         named++;
         char *gpu = stalls_text_gpu(&stall->gpu, true);
-        merge_say("late: rank %d on %s%s%s, %.1f ms each time, %.1f %% of the time: %s", (int)stall->rank, stall->host ? stall->host : "?",
-               gpu ? ", " : "", gpu ? gpu : "", (double)stall->late_ns / 1e6, 100 * (double)stall->total_ns / (double)stalls->window_ns,
-               stall->what ? stall->what : "what it did meanwhile was not seen");
+        shard_say("late: rank %d on %s%s%s, %.1f ms each time, %.1f %% of the time: %s", (int)stall->rank, stall->host ? stall->host : "?",
+                  gpu ? ", " : "", gpu ? gpu : "", (double)stall->late_ns / 1e6, 100 * (double)stall->total_ns / (double)stalls->window_ns,
+                  stall->what ? stall->what : "what it did meanwhile was not seen");
         free(gpu);
     }
     if (stalls && !named)

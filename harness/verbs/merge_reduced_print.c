@@ -69,16 +69,13 @@ static const char *reduced_why_text(enum reduced_why why)
 }
 
 // ", GPU-1a2b3c4d H100 80GB HBM3" behind who is late; "": no GPU of it is known. The caller frees.
-static char *reduced_gpu_text(const struct reduced_row *row, bool utf8)
+static char *reduced_gpu_text(const struct reduced_row *row)
 {
     enum { UUID_SHORT = 12 };
-    char *model = screen_clean(row->model, utf8);
-    char *text = *row->gpu ? xasprintf(", %.*s%s%s", UUID_SHORT, row->gpu, *model ? " " : "", model) : xstrdup("");
-    free(model);
-    return text;
+    return *row->gpu ? xasprintf(", %.*s%s%s", UUID_SHORT, row->gpu, *row->model ? " " : "", row->model) : xstrdup("");
 }
 
-static void reduced_print_late(const struct reduced_told *told, bool utf8)
+static void reduced_print_late(const struct reduced_told *told)
 {
     const struct reduced_table *table = told->table;
     size_t named = 0;
@@ -87,11 +84,10 @@ static void reduced_print_late(const struct reduced_told *told, bool utf8)
         char text[32];
         if (!row->late)
             continue;
-        char *host = screen_clean(row->host, utf8), *gpu = reduced_gpu_text(row, utf8);
-        printf("late: rank %d on %s%s: the others wait %s for it in each step, %.1f %% of the time more than for each other\n", (int)row->rank, host, gpu,
-               unit_format_ns(text, sizeof text, reduced_a_step(row, row->late_ns)), 100 * row->more_share);
+        char *gpu = reduced_gpu_text(row);
+        shard_say("late: rank %d on %s%s: the others wait %s for it in each step, %.1f %% of the time more than for each other", (int)row->rank,
+                  row->host, gpu, unit_format_ns(text, sizeof text, reduced_a_step(row, row->late_ns)), 100 * row->more_share);
         free(gpu);
-        free(host);
         named++;
     }
     if (table->why != REDUCED_TOLD)
@@ -114,19 +110,14 @@ void reduced_print(const struct reduced_told *told)
         cut += !table->rows[i].ended;
         worst = table->rows[i].steps ? fmax(worst, table->rows[i].step_error) : worst;
     }
-    char *run = screen_clean(all->run, utf8);
-    printf("%zu of %d rank%s of run '%s', restart %lld: %zu node%s, %zu windows of %llu steps\n", all->member_count, (int)all->ranks,
-           all->ranks == 1 ? "" : "s", run, (long long)all->restart, all->node_count, all->node_count == 1 ? "" : "s", all->gist_count,
-           (unsigned long long)all->window_steps);
-    free(run);
+    shard_say("%zu of %d rank%s of run '%s', restart %lld: %zu node%s, %zu windows of %llu steps", all->member_count, (int)all->ranks,
+              all->ranks == 1 ? "" : "s", all->run, (long long)all->restart, all->node_count, all->node_count == 1 ? "" : "s", all->gist_count,
+              (unsigned long long)all->window_steps);
     if (steps)
         printf("bytes: %zu, %.1f a rank and step; a window's %zu in the median, at most %zu\n", told->file_bytes,
                (double)told->file_bytes / (double)steps, told->gist_median, told->gist_most);
-    for (size_t i = 0; i < told->missing_count; i++) {
-        char *why = screen_clean(told->missing[i].why, utf8);
-        printf("missing: rank %d: %s\n", (int)told->missing[i].rank, why);
-        free(why);
-    }
+    for (size_t i = 0; i < told->missing_count; i++)
+        shard_say("missing: rank %d: %s", (int)told->missing[i].rank, told->missing[i].why);
     if (dropped)
         printf("note: recorders lost %llu records\n", (unsigned long long)dropped);
     if (cut)
@@ -141,7 +132,7 @@ void reduced_print(const struct reduced_told *told)
         reduced_print_row(table, &table->rows[i], utf8);
     printf("\nmeans of a step but for p50 and p99, which are known within %.1f %%; wait: in collectives on the host; late: how long the others waited "
            "for it\n", 100 * worst);
-    reduced_print_late(told, utf8);
+    reduced_print_late(told);
 }
 
 // --- as JSON --------------------------------------------------------------------------------------

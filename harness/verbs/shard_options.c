@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/verbs/shard_options.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/strings.h"
 #include "reports/render/text/json_text.h"
+#include "reports/render/text/screen.h"
 
 int64_t shard_values_restart(const struct shard_values *values)
 {
@@ -17,4 +23,15 @@ json_t *shard_ranks_json(const struct merge_rank *ranks, size_t count)
         json_array_append_new(list, item);
     }
     return list;
+}
+
+void shard_say(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *text = xvasprintf(fmt, args), *clean = screen_clean(text, screen_locale_utf8());
+    va_end(args);
+    puts(clean);
+    free(text);
+    free(clean);
 }

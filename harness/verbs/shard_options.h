@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `upgate merge` and `upgate query` let a user say of the shards in a directory, and how both tell of ranks in JSON.
+// What `upgate merge` and `upgate query` let a user say of the shards in a directory, and how both tell of ranks.
 #ifndef UPGATE_VERBS_SHARD_OPTIONS_H
 #define UPGATE_VERBS_SHARD_OPTIONS_H
 
@@ -27,5 +27,7 @@ struct shard_values {
 
 int64_t shard_values_restart(const struct shard_values *values); // -1: the last one
 json_t *shard_ranks_json(const struct merge_rank *ranks, size_t count); // [{rank, why}]; a new reference
+// A line on stdout of what shards say of themselves, without its end: nothing in it reaches the terminal as more than text.
+void shard_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif
