@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `upgate merge`: the shards of a job's ranks in one store (harness/rank), and which rank the others waited for. What else the store
-// knows is read by `upgate stalls` and `upgate report`. Reduced ranks: merge_reduced.c.
+// knows is read by `upgate stalls` and `upgate report`. Reduced ranks: merge/reduced.c.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "contracts/exit_code.h"
 #include "harness/rank/merge.h"
 #include "harness/verbs/command_line.h"
-#include "harness/verbs/merge_reduced.h"
+#include "harness/verbs/merge/reduced.h"
 #include "harness/verbs/shard_options.h"
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/stalls/stalls_text.h"

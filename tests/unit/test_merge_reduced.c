@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is missing of a job whose reduced ranks are there.
-#include "harness/verbs/merge_reduced_job.h"
+#include "harness/verbs/merge/reduced_job.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is missing of a job, its file, and what is printed of it (merge_reduced_print.c).
-#include "harness/verbs/merge_reduced_job.h"
+// Who is missing of a job, its file, and what is printed of it (reduced_print.c).
+#include "harness/verbs/merge/reduced_job.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "common/containers/vector.h"
 #include "common/log.h"
 #include "common/strings.h"
-#include "harness/verbs/merge_reduced_print.h"
+#include "harness/verbs/merge/reduced_print.h"
 #include "reports/analyse/reduce/reduced_table.h"
 #include "reports/render/render.h"
 

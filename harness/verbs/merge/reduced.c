@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is reduced and read, and added; what becomes of it: merge_reduced_job.c. Who is late is decided in reports/analyse/reduce.
-#include "harness/verbs/merge_reduced.h"
+// What is reduced and read, and added; what becomes of it: reduced_job.c. Who is late is decided in reports/analyse/reduce.
+#include "harness/verbs/merge/reduced.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "harness/rank/reduce.h"
-#include "harness/verbs/merge_reduced_job.h"
+#include "harness/verbs/merge/reduced_job.h"
 
 struct reduced_given { // a path
     const char *path;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of reduced ranks on stdout: as text, and as upgate.reduced/1 (docs/SCHEMA.md).
-#include "harness/verbs/merge_reduced_print.h"
+#include "harness/verbs/merge/reduced_print.h"
 
 #include <math.h>
 #include <stdio.h>
