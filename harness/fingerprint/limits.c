@@ -226,7 +226,7 @@ static void hierarchy_walk(const struct hierarchy *hierarchy,
 }
 
 struct tightest {
-    const char *file; // bytes: one number; "cpu": quota and period
+    const char *files[2]; // of v1 and v2. Bytes: one number; "cpu": quota and period
     bool is_cpu, is_v2;
     bool limited;
     double value;
@@ -249,7 +249,7 @@ static void tightest_visit(const char *dir, void *arg)
         text = read_text("%s/cpu.max", dir);
         found = text && sscanf(text, "%lf %lf", &value, &period) == 2 && period > 0;
     } else {
-        text = read_text("%s/%s", dir, limit->file);
+        text = read_text("%s/%s", dir, limit->files[limit->is_v2]);
         value = text ? strtod(text, NULL) : 0;
         period = 1;
         found = text && strcmp(text, "max") && *text &&
@@ -283,16 +283,24 @@ static bool controller_find(const struct cgroup_view *view, const char *controll
     return false;
 }
 
+// The walk from the process's group to the top of that hierarchy. ret_v2 is set before `visit` sees the first directory. False: there is none.
+static bool controller_walk(const struct cgroup_view *view, const char *controller, void (*visit)(const char *dir, void *arg), void *arg,
+                            bool *ret_v2)
+{
+    struct hierarchy hierarchy = {0};
+    if (!controller_find(view, controller, &hierarchy, ret_v2))
+        return false;
+    hierarchy_walk(&hierarchy, visit, arg);
+    hierarchy_clear(&hierarchy);
+    return true;
+}
+
 static json_t *tightest_limit(const struct cgroup_view *view, const char *controller,
                               const char *file_v1, const char *file_v2, bool is_cpu)
 {
-    struct hierarchy hierarchy = {0};
-    bool v2;
-    if (!controller_find(view, controller, &hierarchy, &v2))
+    struct tightest limit = {.files = {file_v1, file_v2}, .is_cpu = is_cpu};
+    if (!controller_walk(view, controller, tightest_visit, &limit, &limit.is_v2))
         return json_null();
-    struct tightest limit = {.file = v2 ? file_v2 : file_v1, .is_cpu = is_cpu, .is_v2 = v2};
-    hierarchy_walk(&hierarchy, tightest_visit, &limit);
-    hierarchy_clear(&hierarchy);
     if (!limit.limited)
         return json_string(unlimited);
     return is_cpu ? json_real(limit.value) : json_integer((json_int_t)limit.value);
@@ -324,13 +332,10 @@ static void room_visit(const char *dir, void *arg)
 int64_t limits_memory_free_bytes(const char *proc_dir, const char *mountinfo)
 {
     struct room room = {.bytes = INT64_MAX};
-    struct hierarchy hierarchy = {0};
     char *cgroups = read_text("%s/cgroup", proc_dir), *mounts = read_text("%s", mountinfo);
     const struct cgroup_view view = {cgroups, mounts};
-    if (cgroups && mounts && controller_find(&view, "memory", &hierarchy, &room.is_v2)) {
-        hierarchy_walk(&hierarchy, room_visit, &room);
-        hierarchy_clear(&hierarchy);
-    }
+    if (cgroups && mounts)
+        controller_walk(&view, "memory", room_visit, &room, &room.is_v2);
     free(cgroups);
     free(mounts);
     return room.bytes;
