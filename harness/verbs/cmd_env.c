@@ -17,6 +17,7 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "harness/contain/inject.h"
+#include "harness/contain/python_steps.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "harness/fingerprint/table.h"
 #include "harness/image/image.h"
@@ -134,14 +135,6 @@ static int env_read_store(const char *path, const bool wanted[PLAN_SIDES], struc
 // --- from a plan
 // ------------------------------------------------------------------------------------
 
-static void env_put_first(const char *name, const char *first)
-{
-    const char *old = getenv(name);
-    char *value = old && *old ? xasprintf("%s:%s", first, old) : xstrdup(first);
-    setenv(name, value, 1);
-    free(value);
-}
-
 // In the child: the environment and directory that a launch of this side gets.
 static int env_prepare(void *arg)
 {
@@ -150,14 +143,14 @@ static int env_prepare(void *arg)
         setenv(side->env[i].name, side->env[i].value, 1);
     for (char **dir = side->libs; dir && *dir; dir++) {
         char *path = plan_side_directory(side, *dir);
-        env_put_first("LD_LIBRARY_PATH", path);
+        python_steps_lead("LD_LIBRARY_PATH", path);
         free(path);
     }
     if (side->cuda) {
         char *cuda = plan_side_directory(side, side->cuda);
         char *lib = xasprintf("%s/lib64", cuda), *bin = xasprintf("%s/bin", cuda);
-        env_put_first("LD_LIBRARY_PATH", lib);
-        env_put_first("PATH", bin);
+        python_steps_lead("LD_LIBRARY_PATH", lib);
+        python_steps_lead("PATH", bin);
         setenv("CUDA_HOME", cuda, 1);
         free(lib);
         free(bin);
