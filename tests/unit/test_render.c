@@ -28,6 +28,7 @@ TEST(clean_text_moves_no_cursor)
     check_clean("\033[2J\033[1;31mred\033[0m", true, "red");
     check_clean("\033]0;title\aafter", true, "after");
     check_clean("\033]8;;http://x\033\\link", true, "link");
+    check_clean("run 'a\033]0;b': 3 ranks are missing", true, "run 'a0;b': 3 ranks are missing");
     check_clean("cut \033[", true, "cut ");
     check_clean("bell\a back\b del\x7f", true, "bell? back? del?");
     check_clean("\xc2\x9b"

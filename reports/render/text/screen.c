@@ -94,7 +94,7 @@ int screen_columns(const char *text)
 }
 
 // What follows an ESC that belongs to its sequence: CSI to its final byte, OSC to its end, else one
-// byte.
+// byte. Of an OSC without an end the rest is text: a name must not hide what a line says behind it.
 static const char *screen_skip_escape(const char *text)
 {
     if (*text == '[') {
@@ -102,8 +102,8 @@ static const char *screen_skip_escape(const char *text)
         return *text >= 0x40 && *text <= 0x7e ? text + 1 : text;
     }
     if (*text == ']') {
-        text += strcspn(text, "\a\033\n");
-        return *text == '\a' ? text + 1 : text;
+        const char *end = text + strcspn(text, "\a\033\n");
+        return *end == '\a' ? end + 1 : *end ? end : text + 1;
     }
     return *text > 0x20 && *text < 0x7f ? text + 1 : text;
 }
