@@ -200,6 +200,14 @@ static void mutex_wait(struct story *story, int64_t thread, int64_t owner, doubl
                                         .syscall = SYS_futex});
 }
 
+static void check_main_waits_for_worker(struct story *story)
+{
+    const struct stall *top = story_top(story);
+    CHECK_STR(top->cause, "pthread_mutex");
+    CHECK_INT(top->victim.tid, 1000);
+    CHECK_INT(top->culprit.tid, 1001);
+}
+
 TEST(who_loses_most_to_a_mutex_does_not_lose_to_itself)
 {
     // It holds the mutex longer than anybody, too: two others wait for it.
@@ -211,10 +219,7 @@ TEST(who_loses_most_to_a_mutex_does_not_lose_to_itself)
         mutex_wait(&story, story.worker, story.main, 500 + 1000 * i, 650 + 1000 * i, false);
         mutex_wait(&story, third, story.main, 500 + 1000 * i, 640 + 1000 * i, false);
     }
-    const struct stall *top = story_top(&story);
-    CHECK_STR(top->cause, "pthread_mutex");
-    CHECK_INT(top->victim.tid, 1000);
-    CHECK_INT(top->culprit.tid, 1001);
+    check_main_waits_for_worker(&story);
     story_close(&story);
 }
 
@@ -224,10 +229,7 @@ TEST(a_deadlock_names_the_other_thread)
     story_open(&story);
     mutex_wait(&story, story.main, story.worker, 1500, 10000, true);
     mutex_wait(&story, story.worker, story.main, 2000, 10000, true);
-    const struct stall *top = story_top(&story);
-    CHECK_STR(top->cause, "pthread_mutex");
-    CHECK_INT(top->victim.tid, 1000);
-    CHECK_INT(top->culprit.tid, 1001);
+    check_main_waits_for_worker(&story);
     story_close(&story);
 }
 
