@@ -40,7 +40,7 @@ static int cpu_rivals(const struct trace *trace, const struct trace_gap *gap, in
     int count = 0;
     int64_t edge = (gap->in - begin) / 2;
     edge = edge < SLICE_NS ? edge : SLICE_NS;
-    if (begin == gap->out) // after a wait it is old news who got the CPU then
+    if (!gap->waking) // after a sleep it is old news who got the CPU then
         cpu_add(trace, list, &count, gap->next, edge, 0);
     cpu_add(trace, list, &count, gap->before, edge, 0);
     if (gap->cpu_in < 0 || (size_t)gap->cpu_in >= trace->cpu_count)
@@ -65,22 +65,22 @@ static bool cpu_is_softirq(const struct trace_process *process)
 void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index, int64_t begin)
 {
     const struct trace *trace = work->trace;
-    enum part_split split = begin == gap->out && !gap->waking ? SPLIT_PREEMPTED : SPLIT_RUN_QUEUE;
-    struct part *part = parts_add(work, gap->thread, begin, gap->in, CAUSE_CPU_CONTENTION, split);
+    const bool preempted = !gap->waking;
+    struct part *part = parts_add(work, gap->thread, begin, gap->in, CAUSE_CPU_CONTENTION, preempted ? SPLIT_PREEMPTED : SPLIT_RUN_QUEUE);
     part->gap = gap_index;
     part->via = VIA_CPU;
-    // Before Linux 6.18 the flag is the run queue's, at the switch-out: a thread that went to sleep then did not wait for the quota.
-    if (gap->flags & UG_GAP_THROTTLED && begin == gap->out) {
+    // The flags tell of the switch-out. Of a thread that was preempted then, THROTTLED says all. One that went to sleep waited for the CPU later: IDLE_CPU
+    // says nothing of that, and THROTTLED (before Linux 6.18 the run queue's flag, also where the quota ended just as it went to sleep) only together
+    // with the counter.
+    const bool throttled = gap->flags & UG_GAP_THROTTLED, left_idle = preempted && gap->flags & UG_GAP_IDLE_CPU;
+    if (preempted && throttled) {
         part->cause = CAUSE_CPU_QUOTA;
         part->confidence = 0.95F;
         return;
     }
     struct cpu_rival list[CPU_RIVALS_MAX];
     int count = cpu_rivals(trace, gap, begin, list);
-    // Flags are about the switch-out: of a wait that followed a sleep IDLE_CPU says nothing, and THROTTLED, as a thread goes to sleep just
-    // when the quota is used up, nothing alone.
-    bool left_idle = split == SPLIT_PREEMPTED && gap->flags & UG_GAP_IDLE_CPU;
-    if ((left_idle || gap->flags & UG_GAP_THROTTLED || !count) && facts_throttled(trace, gap->thread, begin, gap->in)) {
+    if ((left_idle || throttled || !count) && facts_throttled(trace, gap->thread, begin, gap->in)) {
         part->cause = CAUSE_CPU_QUOTA;
         part->confidence = 0.75F;
         part->notes |= NOTE_INFERRED;
