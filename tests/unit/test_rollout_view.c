@@ -162,11 +162,13 @@ TEST(decisions_have_their_day)
     struct world world;
     world_make(&world);
     world_sql(&world, "INSERT INTO rollout_decision VALUES (1, 1795262430000000000, 'waiting', 'running', NULL, 2, 0, 25, 'soak', 'begun', 'w', NULL, NULL), "
-                      "(2, 1795522800000000000, 'running', 'running', 2, 2, 25, 25, 'soak', 'later', 'w', NULL, NULL)");
+                      "(2, 1795477800000000000, 'running', 'running', 2, 2, 25, 25, 'soak', 'at night', 'w', NULL, NULL), "
+                      "(3, 1795522800000000000, 'running', 'running', 2, 2, 25, 25, 'soak', 'later', 'w', NULL, NULL)");
     struct rollout_view *view = world_load();
     view->read_ns = INT64_C(1795522860000000000);
     char *text = view_status(view);
     CHECK_CONTAINS(text, "\ndecisions (UTC)\n12:20:00    stage passed: running, 25 % to the candidate, by w: later\n"
+                         "11-23 23:50 stage passed: running, 25 % to the candidate, by w: at night\n" // of the last 24 hours, but not of this day
                          "11-21 12:00 stage passed: running, 25 % to the candidate, by w: begun\n");
     free(text);
     rollout_view_free(view);

@@ -19,6 +19,12 @@ struct status {
     bool colour;
 };
 
+// Is it of the day on which the store was read? In UTC, as all times here are.
+static bool status_today(const struct rollout_view *view, int64_t wall_ns)
+{
+    return wall_ns / STATUS_DAY_NS == view->read_ns / STATUS_DAY_NS;
+}
+
 static enum screen_style status_style(enum rollout_state state)
 {
     switch (state) {
@@ -83,9 +89,8 @@ static void status_head(struct status *status)
         *letter = (char)(*letter >= 'a' && *letter <= 'z' ? *letter - 32 : *letter);
     screen_style(&status->out, status_style(view->state), status->colour, state);
     rollout_clock(view->since_ns, since);
-    bool today = view->read_ns - view->since_ns < STATUS_DAY_NS;
     strbuf_add(&status->out, "  %s%s to the candidate, since %s (%s)  %s\n", where, rollout_percent(view->percent, NUMBERS_BUFFER),
-               today && strlen(since) > 11 ? since + 11 : since, rollout_ago(view->read_ns - view->since_ns, NUMBERS_BUFFER), name);
+               status_today(view, view->since_ns) && strlen(since) > 11 ? since + 11 : since, rollout_ago(view->read_ns - view->since_ns, NUMBERS_BUFFER), name);
     if (view->reason[0])
         status_line(status, "why", SCREEN_STYLE_PLAIN, view->reason);
     char *warnings = rollout_warnings(view), *rest = warnings, *line;
@@ -209,7 +214,7 @@ static void status_decisions(struct status *status)
                                rollout_percent(decision->percent_to, NUMBERS_BUFFER), decision->who, decision->reason);
         const char *when = rollout_clock(decision->at_ns, at);
         if (strlen(at) > 19) { // "2026-11-21 12:00:00 UTC": the time of the day, or "11-21 12:00" of another one
-            bool today = view->read_ns - decision->at_ns < STATUS_DAY_NS;
+            bool today = status_today(view, decision->at_ns);
             when = at + (today ? 11 : 5);
             at[today ? 19 : 16] = 0;
         }
