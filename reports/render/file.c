@@ -181,13 +181,12 @@ static char *file_json(struct store *store, struct error *err)
     return document ? render_json_dump(document, 15, err) : NULL;
 }
 
-static char *file_report(struct store *store, enum file_form form, const struct render_opts *opts, struct error *err)
+static char *file_junit(struct store *store, const struct render_opts *opts, struct error *err)
 {
     struct report *report = NULL;
     if (report_load(store, &report, err))
         return NULL;
-    char *text = form == FILE_FORM_XML ? junit_make(report, opts->inconclusive_skip)
-                                       : markdown_make(report, FORMS_MARKDOWN_BYTES_MAX);
+    char *text = junit_make(report, opts->inconclusive_skip);
     report_free(report);
     return text;
 }
@@ -210,15 +209,20 @@ static char *file_markdown_diff(struct store *store)
     return strbuf_take(&out);
 }
 
-static char *file_markdown(struct store *store, const struct render_opts *opts, struct error *err)
+// The verdict has the room that the difference leaves: the document as a whole has the limit.
+static char *file_markdown(struct store *store, struct error *err)
 {
-    char *verdict = file_report(store, FILE_FORM_MD, opts, err);
-    if (!verdict)
+    struct report *report = NULL;
+    if (report_load(store, &report, err))
         return NULL;
     char *section = file_markdown_diff(store);
+    size_t taken = strlen(section) + 1;
+    bool fits = taken + FORMS_MARKDOWN_BYTES_MIN <= FORMS_MARKDOWN_BYTES_MAX;
+    char *verdict = markdown_make(report, fits ? FORMS_MARKDOWN_BYTES_MAX - taken : FORMS_MARKDOWN_BYTES_MIN);
     char *text = xasprintf("%s%s%s", verdict, *section ? "\n" : "", section);
-    free(section);
     free(verdict);
+    free(section);
+    report_free(report);
     return text;
 }
 
@@ -236,9 +240,9 @@ int render_file(struct store *store, const char *path, const struct render_opts 
     if (form == FILE_FORM_HTML)
         rc = html_make(store, &text, &local);
     else if (form == FILE_FORM_MD)
-        text = file_markdown(store, opts, &local);
+        text = file_markdown(store, &local);
     else
-        text = form == FILE_FORM_JSON ? file_json(store, &local) : file_report(store, form, opts, &local);
+        text = form == FILE_FORM_JSON ? file_json(store, &local) : file_junit(store, opts, &local);
     if (!text)
         return error_set(err, rc ? rc : local.code, "%s", local.text);
     rc = store_failed(store, err);

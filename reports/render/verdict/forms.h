@@ -10,14 +10,16 @@
 
 #include "reports/render/verdict/report.h"
 
-// GitHub drops a step summary above 1,024 KiB whole; below it with room to spare.
-enum { FORMS_MARKDOWN_BYTES_MAX = 1000000 };
+enum {
+    FORMS_MARKDOWN_BYTES_MAX = 1000000, // GitHub drops a step summary above 1,024 KiB whole; below it with room to spare
+    FORMS_MARKDOWN_BYTES_MIN = 65536    // less room than this is not worth a part of a report
+};
 
 // JUnit: suites > suite (a workload) > case (a metric, a parity check, a finding). The first suite
 // has one case, the verdict itself, so that a file without cells is never green.
 char *junit_make(const struct report *report, bool inconclusive_skip);
 
-// Markdown of at most bytes_max (at least 64 KiB are needed): failures open, the rest folded; rows
+// Markdown of at most bytes_max (at least FORMS_MARKDOWN_BYTES_MIN are needed): failures open, the rest folded; rows
 // that do not fit are counted in their place.
 char *markdown_make(const struct report *report, size_t bytes_max);
 

@@ -20,8 +20,7 @@
 enum {
     GITHUB_ANNOTATIONS_MAX = 10,
     GITHUB_MESSAGE_MAX = 2000,
-    GITHUB_OUTPUTS_MAX = 500,
-    GITHUB_SUMMARY_MIN = 65536 // less room than this is not worth a part of a report
+    GITHUB_OUTPUTS_MAX = 500
 };
 
 struct github_annotation {
@@ -267,7 +266,7 @@ static int github_summary(const struct report *report, const char *path, struct 
 {
     struct stat info;
     size_t used = stat(path, &info) == 0 ? (size_t)info.st_size : 0;
-    if (used + GITHUB_SUMMARY_MIN > FORMS_MARKDOWN_BYTES_MAX)
+    if (used + FORMS_MARKDOWN_BYTES_MIN > FORMS_MARKDOWN_BYTES_MAX)
         return error_set(
             err, -EFBIG,
             "failed to add to the step summary '%s': it has %zu bytes already, and GitHub drops "
