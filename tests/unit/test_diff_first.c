@@ -202,20 +202,23 @@ TEST(a_native_function_moved)
     }
 }
 
-// Both sides' later steps run it as often: nothing moved, and nothing is new.
+// Both sides' later steps run it as often, but for noise: nothing moved, and nothing is new.
 TEST(what_both_sides_do_elsewhere_did_not_move)
 {
-    begin();
-    runs(1, "train@train.py;fill@cache.py", "parse_file", 30);
-    runs(1, "train@train.py;fill@cache.py", "hash_file", 20);
-    for (int side = 0; side < 2; side++)
-        elsewhere(side, "fill", "cache.py", 400 - 20 * side);
-    const struct diff_once *first = explain();
-    CHECK_INT(first->part_count, 2);
-    for (size_t i = 0; i < first->part_count; i++)
-        CHECK_INT(first->parts[i].contribution.kind, DIFF_CPU_FUNCTION_ADDED);
-    CHECK_STR(first->parts[0].contribution.label, "parse_file");
-    end();
+    static const int ticks[][2] = {{400, 380}, {9000, 8800}};
+    for (size_t row = 0; row < sizeof ticks / sizeof *ticks; row++) {
+        begin();
+        runs(1, "train@train.py;fill@cache.py", "parse_file", 30);
+        runs(1, "train@train.py;fill@cache.py", "hash_file", 20);
+        for (int side = 0; side < 2; side++)
+            elsewhere(side, "fill", "cache.py", ticks[row][side]);
+        const struct diff_once *first = explain();
+        CHECK_INT(first->part_count, 2);
+        for (size_t i = 0; i < first->part_count; i++)
+            CHECK_INT(first->parts[i].contribution.kind, DIFF_CPU_FUNCTION_ADDED);
+        CHECK_STR(first->parts[0].contribution.label, "parse_file");
+        end();
+    }
 }
 
 // A step that calls it all the time on one side has other work for it than the first call of the other side.

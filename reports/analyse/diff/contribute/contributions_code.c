@@ -18,7 +18,7 @@
 #include "reports/analyse/diff/contribute/code_parts.h"
 #include "reports/analyse/names/names.h"
 
-enum { CODE_FUNCTIONS_MAX = 200, CODE_TICKS_MIN = 12 };
+enum { CODE_FUNCTIONS_MAX = 200 };
 static const double code_shared = 0.1;     // on their way to what both sides launch: the other side has it, without a sample
 static const double code_below = 0.5;      // of a group: it is below a function
 static const double code_in_direction = 0.7; // of the changes of a part's groups: else it is several things

@@ -6,10 +6,12 @@
 
 #include "reports/analyse/diff/contribute/code_parts.h"
 
-enum { MOVED_TICKS_MIN = 12 };
-static const double moved_least = 0.5; // of the samples here: so many more has the other side elsewhere
-static const double moved_most = 2;    // likewise: what is far more there than here is other work of the same name
-static const double moved_stays = 0.5; // of the other side's samples elsewhere: more of this side's, and both do it there
+// What moved is sampled there about as often as it is here. The limits are wide for noise and slower machines, and fitted to nothing;
+// each is held by the test of tests/unit/test_diff_first.c that is named.
+static const double moved_least = 0.5; // of the samples here: so many more has the other side elsewhere (a_function_that_both_sides_call_...)
+static const double moved_most = 2;    // likewise: far more is other work of the same name (what_the_other_side_does_far_more_of_...)
+// Of the other side's samples elsewhere: where this side has more, both do it there, and the difference may be noise (what_both_sides_do_...).
+static const double moved_stays = 0.5;
 
 bool contributions_moves(const double here[2], const double elsewhere[2], int side)
 {
@@ -44,7 +46,7 @@ bool contributions_moved(const struct contributions *all, const struct contribut
         for (size_t k = 0; k < of->count_b; k++)
             here[1] += (double)job->workload->trees[1]->nodes[of->b[k]].count;
     }
-    if (here[side] < MOVED_TICKS_MIN)
+    if (here[side] < CODE_TICKS_MIN)
         return false;
     for (int i = 0; i < 2; i++)
         elsewhere[i] = moved_elsewhere(job->workload->trees[i], leaf);
