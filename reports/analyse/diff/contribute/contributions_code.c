@@ -16,6 +16,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/code_parts.h"
+#include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/names/names.h"
 
 enum { CODE_FUNCTIONS_MAX = 200 };
@@ -272,27 +273,11 @@ static void set_fill(const struct code *code, int side, struct code_set *set)
     }
 }
 
-// "import of xml.dom.minidom" of "xml/dom/minidom.py", "import of scipy" of "scipy/__init__.py". NULL: of no file, which exec() ran.
-static const char *import_name(struct arena *arena, const char *module)
-{
-    static const char *const ends[] = {"/__init__.py", ".py"};
-    size_t length = strlen(module), cut = 0;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends && !cut; i++)
-        if (length > strlen(ends[i]) && !strcmp(module + length - strlen(ends[i]), ends[i]))
-            cut = strlen(ends[i]);
-    if (!cut)
-        return NULL;
-    char *name = arena_print(arena, "%.*s", (int)(length - cut), module);
-    for (char *at = name; *at; at++)
-        *at = *at == '/' ? '.' : *at;
-    return arena_print(arena, "import of %s", name);
-}
-
 static const char *function_name(const struct code *code, uint32_t function)
 {
     const struct code_function *of = &code->functions[function];
     char name[NAMES_LENGTH_MAX] = "";
-    const char *import = of->module && !strcmp(of->name, "<module>") ? import_name(code->all->job->arena, of->module) : NULL;
+    const char *import = of->module && !strcmp(of->name, "<module>") ? host_path_import(code->all->job->arena, of->module, false) : NULL;
     if (import)
         return import;
     names_label(of->name, name, sizeof name, CONTRIBUTIONS_LABEL_MAX);

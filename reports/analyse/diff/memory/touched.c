@@ -134,17 +134,19 @@ static size_t touched_package(const char *file)
     return strcspn(file, "/");
 }
 
-// "torch" of ".../site-packages/torch/optim/adam.py", "mine" of "/srv/mine/__init__.py" and of "/srv/mine.py"
+// "import of torch" of ".../site-packages/torch/optim/adam.py", "import of mine" of "/srv/mine/__init__.py" and of "/srv/mine.py"
 static const char *touched_imported(struct arena *arena, const char *path)
 {
     char *file = host_python_module(NULL, path);
-    size_t len = touched_package(file);
-    const char *name = arena_print(arena, "%.*s", (int)(file[len] ? len : strcspn(file, ".")), file);
+    const char *module = file, *folder = strcmp(file, "__init__.py") == 0 ? strrchr(path, '/') : NULL;
+    if (folder) { // a package outside of those that are installed: its folder has its name
+        while (folder > path && folder[-1] != '/')
+            folder--;
+        module = folder;
+    }
+    const char *name = host_path_import(arena, module, true);
     free(file);
-    const char *end = strcmp(name, "__init__") == 0 ? strrchr(path, '/') : NULL, *begin = end;
-    while (begin && begin > path && begin[-1] != '/')
-        begin--;
-    return begin && begin < end ? arena_print(arena, "%.*s", (int)(end - begin), begin) : name;
+    return name ? name : "import of modules";
 }
 
 // Of the modules that are imported by an import the outermost one that is installed, not the program's own, which imports it:
@@ -162,11 +164,11 @@ static const char *touched_import(struct touched_job *job, const struct touched_
         }
         bool installed = strstr(frame->module, "-packages/") || strstr(frame->module, "/lib/python");
         if (installed)
-            return arena_print(job->job->arena, "import of %s", touched_imported(job->job->arena, frame->module));
+            return touched_imported(job->job->arena, frame->module);
         own = own ? own : frame->module;
     }
     if (own)
-        return arena_print(job->job->arena, "import of %s", touched_imported(job->job->arena, own));
+        return touched_imported(job->job->arena, own);
     return importing ? "import of modules" : NULL;
 }
 

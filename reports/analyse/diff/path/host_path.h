@@ -8,6 +8,7 @@
 #include "reports/analyse/diff/path/cost_tree.h"
 #include "reports/analyse/diff/trace/launch_trace.h"
 
+struct arena;
 struct host_path;
 
 // Indexes the launch; the tree is the side's. trace->host may be NULL: then every instant is COST_IDLE.
@@ -28,6 +29,10 @@ void host_path_callers(struct host_path *path, uint32_t python, uint32_t leaf);
 // Tells the tree which functions, of Python and native ones, all threads of the target ran in the launch, start-up included, but for
 // each rank's windows, which are those of the launch that the path was made of. A rank without a window says nothing.
 void host_path_elsewhere(struct host_path *path);
+
+// What a file runs when it is imported: "import of xml.dom.minidom" of "xml/dom/minidom.py", "import of scipy" of "scipy/__init__.py".
+// package: of what is inside of a package, that alone. In the arena; NULL: of no file of Python code, which exec() ran.
+const char *host_path_import(struct arena *arena, const char *module, bool package);
 
 // The node of the phase that the rank was in at an instant: for GPU leaves.
 uint32_t host_path_phase(struct host_path *path, uint32_t rank, int64_t at);

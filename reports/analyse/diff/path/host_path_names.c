@@ -195,6 +195,24 @@ char *host_python_module(const char *script, const char *file)
     return xstrdup(strrchr(file, '/') + 1);
 }
 
+const char *host_path_import(struct arena *arena, const char *module, bool package)
+{
+    static const char *const ends[] = {"/__init__.py", ".py"};
+    size_t length = strlen(module), cut = 0;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0] && !cut; i++)
+        if (length > strlen(ends[i]) && !strcmp(module + length - strlen(ends[i]), ends[i]))
+            cut = strlen(ends[i]);
+    if (!cut)
+        return NULL;
+    length -= cut;
+    if (package && strcspn(module, "/") < length)
+        length = strcspn(module, "/");
+    char *name = arena_print(arena, "import of %.*s", (int)length, module);
+    for (char *at = name; *at; at++)
+        *at = *at == '/' ? '.' : *at;
+    return name;
+}
+
 // What nn.Module, decorators and the like put between two functions; other versions have other ones.
 bool host_is_plumbing(const char *name, const char *module)
 {
