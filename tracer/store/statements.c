@@ -159,6 +159,16 @@ const char *store_text(struct store *store, sqlite3_stmt *stmt, int column)
     return "";
 }
 
+double store_double(sqlite3_stmt *stmt, int column)
+{
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
+}
+
+int64_t store_int64(sqlite3_stmt *stmt, int column, int64_t absent)
+{
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent : sqlite3_column_int64(stmt, column);
+}
+
 // The statement's ranges: mostly it is the one that was stepped last.
 static const struct ranges *store_ranges(struct store *store, const sqlite3_stmt *stmt)
 {

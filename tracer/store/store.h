@@ -54,6 +54,9 @@ ERROR_CHECKED int store_step_end(struct store *store, sqlite3_stmt *stmt, struct
 // The text of a column that a sound store always has; valid until the next step. Where there is none: "", and the next
 // store_step() of this store, whatever the statement, says -EBADMSG: one check for all columns of a row.
 const char *store_text(struct store *store, sqlite3_stmt *stmt, int column);
+// The number of a column that may be NULL: then NAN, or `absent`.
+double store_double(sqlite3_stmt *stmt, int column);
+int64_t store_int64(sqlite3_stmt *stmt, int column, int64_t absent);
 // -EBADMSG and the sentence for it, for a reader that found what no sound store holds.
 int store_damaged(const struct store *store, struct error *err, const char *what);
 // Single value queries; *ret untouched and -ENOENT when there is no row or it is NULL.

@@ -22,6 +22,7 @@
 #include "common/strings.h"
 #include "reports/analyse/binomial.h"
 #include "tracer/store/ranges.h"
+#include "tracer/store/store.h"
 
 enum {
     CERTIFICATE_VERSION = 2,        // PRAGMA user_version; 1 held re-splits, which certify anything
@@ -272,12 +273,6 @@ int certificate_save(const char *path, const char *host_key, const struct certif
                                      ret_false_fails, err);
 }
 
-static double certificate_double(sqlite3_stmt *stmt, int column)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN
-                                                            : sqlite3_column_double(stmt, column);
-}
-
 static void certificate_text(sqlite3_stmt *stmt, int column, char to[CERTIFICATE_TEXT])
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);
@@ -315,15 +310,15 @@ bool certificate_read(sqlite3_stmt *stmt, struct certificate *ret_certificate)
                               .objection = objection ? xstrdup(objection) : NULL,
                               .made_wall_ns = sqlite3_column_int64(stmt, 6),
                               .aa_pairs = sqlite3_column_int(stmt, 7),
-                              .aa_lower = certificate_double(stmt, 8),
-                              .aa_upper = certificate_double(stmt, 9),
-                              .mde = certificate_double(stmt, 10),
-                              .pair_sd = certificate_double(stmt, 11),
-                              .held = certificate_double(stmt, 12),
-                              .planted = certificate_double(stmt, 13),
+                              .aa_lower = store_double(stmt, 8),
+                              .aa_upper = store_double(stmt, 9),
+                              .mde = store_double(stmt, 10),
+                              .pair_sd = store_double(stmt, 11),
+                              .held = store_double(stmt, 12),
+                              .planted = store_double(stmt, 13),
                               .held_pairs = sqlite3_column_int64(stmt, 14),
-                              .held_lower = certificate_double(stmt, 15),
-                              .held_upper = certificate_double(stmt, 16),
+                              .held_lower = store_double(stmt, 15),
+                              .held_upper = store_double(stmt, 16),
                               .gates = sqlite3_column_int64(stmt, 17),
                               .false_fails = sqlite3_column_int64(stmt, 18),
                               .upper_bound = sqlite3_column_double(stmt, 19)};

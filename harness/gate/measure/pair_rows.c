@@ -27,18 +27,6 @@ static int pair_rows_word(sqlite3_stmt *stmt, int column, const char *const *wor
     return -EINVAL;
 }
 
-static double pair_rows_double(sqlite3_stmt *stmt, int column)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN
-                                                            : sqlite3_column_double(stmt, column);
-}
-
-static int64_t pair_rows_int(sqlite3_stmt *stmt, int column)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? -1
-                                                            : sqlite3_column_int64(stmt, column);
-}
-
 static enum plan_interleave pair_rows_interleave(sqlite3_stmt *stmt, int column)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);
@@ -68,13 +56,13 @@ int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head *
             (struct pair_head){.id = sqlite3_column_int64(stmt, 0),
                                .idx = sqlite3_column_int64(stmt, 1),
                                .seed = sqlite3_column_int64(stmt, 2),
-                               .steps = pair_rows_int(stmt, 3),
+                               .steps = store_int64(stmt, 3, -1),
                                .phase = (enum pair_phase)pair_rows_word(stmt, 4, pair_phase_names,
                                                                         PAIR_PHASE_COUNT),
                                .fate = (enum pair_fate)pair_rows_word(stmt, 5, pair_fate_names,
                                                                       PAIR_FATE_COUNT),
                                .interleave = pair_rows_interleave(stmt, 6),
-                               .void_side = (int)pair_rows_int(stmt, 7),
+                               .void_side = (int)store_int64(stmt, 7, -1),
                                .requests = sqlite3_column_int(stmt, 8) != 0,
                                .beside = sqlite3_column_int(stmt, 9) != 0});
     }
@@ -128,8 +116,8 @@ static int pair_rows_load_steps(struct store *store, struct launch_rows *launch,
         rank->idx[i] = sqlite3_column_int64(stmt, 1);
         rank->begin_ns[i] = sqlite3_column_int64(stmt, 2);
         rank->dur_ns[i] = sqlite3_column_int64(stmt, 3);
-        rank->late_ns[i] = pair_rows_double(stmt, 4);
-        rank->samples[i] = pair_rows_double(stmt, 5);
+        rank->late_ns[i] = store_double(stmt, 4);
+        rank->samples[i] = store_double(stmt, 5);
         if (rank->idx[i] < 0 || (i && rank->idx[i] <= rank->idx[i - 1]))
             return store_damaged(store, err, "the steps of a launch are not numbered in order");
     }
@@ -158,12 +146,12 @@ static int pair_rows_load_values(struct store *store, struct launch_rows *launch
     int rc = store_step(store, stmt, err);
     if (rc < 0)
         return rc;
-    launch->compile_ns = pair_rows_double(stmt, 0);
-    launch->startup_ns = pair_rows_double(stmt, 1);
-    launch->recompiles = pair_rows_double(stmt, 2);
-    launch->requests = pair_rows_double(stmt, 3);
-    launch->requests_failed = pair_rows_double(stmt, 4);
-    launch->requests_wrong = pair_rows_double(stmt, 5);
+    launch->compile_ns = store_double(stmt, 0);
+    launch->startup_ns = store_double(stmt, 1);
+    launch->recompiles = store_double(stmt, 2);
+    launch->requests = store_double(stmt, 3);
+    launch->requests_failed = store_double(stmt, 4);
+    launch->requests_wrong = store_double(stmt, 5);
     sqlite3_reset(stmt);
     return 0;
 }
@@ -184,10 +172,10 @@ static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, st
         vector_push(rows->blocks, rows->block_count,
                     (struct block_rows){
                         .couple = sqlite3_column_int64(stmt, 0),
-                        .first_step = {pair_rows_int(stmt, 1), pair_rows_int(stmt, 4)},
-                        .steps = {pair_rows_int(stmt, 2), pair_rows_int(stmt, 5)},
+                        .first_step = {store_int64(stmt, 1, -1), store_int64(stmt, 4, -1)},
+                        .steps = {store_int64(stmt, 2, -1), store_int64(stmt, 5, -1)},
                         .active_ns = {sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 6)},
-                        .machine_ns = {pair_rows_double(stmt, 7), pair_rows_double(stmt, 8)}});
+                        .machine_ns = {store_double(stmt, 7), store_double(stmt, 8)}});
     }
     return rc;
 }
@@ -227,23 +215,23 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
         int fate = pair_rows_word(stmt, 2, launch_fate_names, LAUNCH_FATE_COUNT);
         fate = fate < 0 ? LAUNCH_FATE_CRASHED : fate;
         if (fate == LAUNCH_FATE_CRASHED)
-            fate = pair_rows_crash(pair_rows_int(stmt, 8), pair_rows_int(stmt, 9), pair_rows_int(stmt, 7));
-        if (fate == LAUNCH_FATE_EXITED && pair_rows_int(stmt, 8) == UG_SKIPPED_STATUS && pair_rows_int(stmt, 10) > 0)
+            fate = pair_rows_crash(store_int64(stmt, 8, -1), store_int64(stmt, 9, -1), store_int64(stmt, 7, -1));
+        if (fate == LAUNCH_FATE_EXITED && store_int64(stmt, 8, -1) == UG_SKIPPED_STATUS && store_int64(stmt, 10, -1) > 0)
             fate = LAUNCH_FATE_SKIPPED;
         rows->sides[sqlite3_column_int64(stmt, 1) != 0] =
             (struct launch_rows){.id = sqlite3_column_int64(stmt, 0),
                                  .fate = (enum launch_fate)fate,
-                                 .active_ns = pair_rows_double(stmt, 3),
-                                 .cpu_ns = pair_rows_double(stmt, 4),
-                                 .peak_memory_bytes = pair_rows_double(stmt, 5),
-                                 .peak_gpu_memory_bytes = pair_rows_double(stmt, 6),
+                                 .active_ns = store_double(stmt, 3),
+                                 .cpu_ns = store_double(stmt, 4),
+                                 .peak_memory_bytes = store_double(stmt, 5),
+                                 .peak_gpu_memory_bytes = store_double(stmt, 6),
                                  .compile_ns = NAN,
                                  .startup_ns = NAN,
                                  .recompiles = NAN,
                                  .requests = NAN,
                                  .requests_failed = NAN,
                                  .requests_wrong = NAN,
-                                 .steps = pair_rows_int(stmt, 7)};
+                                 .steps = store_int64(stmt, 7, -1)};
     }
     return rc;
 }

@@ -70,9 +70,5 @@ int diff_load_sides(struct diff_job *job,
                     struct error *err); // diff_side.c: fills the workload's trees
 // Takes what other programs took out of rows and windows; its share of them.
 double diff_take_foreign(struct cost_tree *tree);
-static inline double diff_column(sqlite3_stmt *stmt, int column) // NAN: NULL
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
-}
 
 #endif

@@ -290,7 +290,6 @@ void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
 int trace_load_busy(struct trace *trace, struct store *store, bool of_ranks, struct error *err);
 int trace_load_nodes(struct trace *trace, struct store *store, struct error *err); // before the processes
 uint32_t trace_node_at(const struct trace *trace, int64_t process_id);
-int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent);
 uint32_t trace_thread_at(const struct trace_ids *threads, sqlite3_stmt *stmt, int column);
 enum { TRACE_STACK_ID_MAX = 1 << 26 }; // ids are given in order: more than that is damage
 // The stack's id, until trace_load_stacks puts its index there; 0: none.

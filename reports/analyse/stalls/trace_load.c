@@ -204,7 +204,7 @@ static int trace_load_facts(struct trace *trace, struct store *store, const stru
         row->what = sqlite3_column_int(stmt, 0);
         row->begin = sqlite3_column_int64(stmt, 1);
         row->end = sqlite3_column_int64(stmt, 2);
-        row->cpu = (int32_t)trace_int(stmt, 3, -1);
+        row->cpu = (int32_t)store_int64(stmt, 3, -1);
         row->target = trace_thread_at(threads, stmt, 4);
         row->actor = trace_thread_at(threads, stmt, 5);
         row->flags = (uint32_t)sqlite3_column_int64(stmt, 6);

@@ -16,7 +16,7 @@ int trace_load_nodes(struct trace *trace, struct store *store, struct error *err
         "i", trace->recording_id);
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        int64_t error_ns = trace_int(stmt, 4, -1), cpu_first = trace_int(stmt, 3, 0);
+        int64_t error_ns = store_int64(stmt, 4, -1), cpu_first = store_int64(stmt, 3, 0);
         if (trace->node_count == NODES_MAX)
             continue;
         vector_push(trace->nodes, trace->node_count,

@@ -33,8 +33,8 @@ static int trace_load_named(struct trace *trace, struct store *store, struct err
         "ii", trace->recording_id, trace->launch_id);
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1)
-        trace_set_rank(trace, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), trace_int(stmt, 2, -1),
-                       sqlite3_column_int64(stmt, 3), trace_int(stmt, 4, -1));
+        trace_set_rank(trace, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), store_int64(stmt, 2, -1),
+                       sqlite3_column_int64(stmt, 3), store_int64(stmt, 4, -1));
     return rc;
 }
 

@@ -14,12 +14,6 @@
 #include "reports/analyse/stalls/live_cache.h"
 #include "tracer/store/ranges.h"
 
-int64_t trace_int(sqlite3_stmt *stmt, int column, int64_t absent)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent
-                                                            : sqlite3_column_int64(stmt, column);
-}
-
 uint32_t trace_thread_at(const struct trace_ids *threads, sqlite3_stmt *stmt, int column)
 {
     int64_t id = sqlite3_column_int64(stmt, column); // ids begin at 1: NULL reads as 0
@@ -71,20 +65,20 @@ static void trace_read_gap(struct trace *trace, const struct trace_ids *threads,
     row->in = sqlite3_column_int64(stmt, 3);
     row->state = (uint32_t)sqlite3_column_int64(stmt, 4);
     row->flags = (uint32_t)sqlite3_column_int64(stmt, 5);
-    row->cpu_in = (int16_t)trace_int(stmt, 6, -1);
+    row->cpu_in = (int16_t)store_int64(stmt, 6, -1);
     row->kernel = trace_stack_at(stmt, 7);
     row->user = trace_stack_at(stmt, 8);
     row->python = trace_stack_at(stmt, 9);
     row->waker = trace_row_thread(threads, stmt, 10);
     row->waker_stack = trace_stack_at(stmt, 11);
     row->next = trace_row_thread(threads, stmt, 12);
-    row->next_prio = (int16_t)trace_int(stmt, 13, -1);
+    row->next_prio = (int16_t)store_int64(stmt, 13, -1);
     row->before = trace_row_thread(threads, stmt, 14);
-    row->before_prio = (int16_t)trace_int(stmt, 15, -1);
+    row->before_prio = (int16_t)store_int64(stmt, 15, -1);
     row->owner = trace_row_thread(threads, stmt, 16);
     row->lock_kind = (uint8_t)sqlite3_column_int(stmt, 17);
     row->lock_address = sqlite3_column_int64(stmt, 18);
-    row->syscall = (int32_t)trace_int(stmt, 19, -1);
+    row->syscall = (int32_t)store_int64(stmt, 19, -1);
     row->arg0 = sqlite3_column_int64(stmt, 20);
     row->target = trace_intern(trace, (const char *)sqlite3_column_text(stmt, 21));
 }

@@ -36,13 +36,8 @@ int rollout_refuse(const struct rollout_view *view, struct error *err, const cha
 
 double rollout_column_double(sqlite3_stmt *stmt, int column)
 {
-    double value = sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
+    double value = store_double(stmt, column);
     return isfinite(value) ? value : NAN;
-}
-
-static int64_t load_int(sqlite3_stmt *stmt, int column) // -1: NULL
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? -1 : sqlite3_column_int64(stmt, column);
 }
 
 static char *load_text(struct rollout_view *view, sqlite3_stmt *stmt, int column) // NULL: NULL
@@ -89,13 +84,13 @@ static int load_head(struct rollout_view *view, sqlite3_stmt *stmt, struct error
     if (!json_is_object(view->plan))
         return rollout_refuse(view, err, "its plan is no JSON object: %s", view->plan ? "another type" : at.text);
     view->state = (enum rollout_state)known;
-    view->stage = load_int(stmt, 3);
+    view->stage = store_int64(stmt, 3, -1);
     view->percent = rollout_column_double(stmt, 4);
-    view->since_ns = load_int(stmt, 5);
-    view->stage_since_ns = load_int(stmt, 6);
+    view->since_ns = store_int64(stmt, 5, -1);
+    view->stage_since_ns = store_int64(stmt, 6, -1);
     view->reason = load_need(view, stmt, 7);
-    view->heartbeat_ns = load_int(stmt, 8);
-    view->pid = load_int(stmt, 9);
+    view->heartbeat_ns = store_int64(stmt, 8, -1);
+    view->pid = store_int64(stmt, 9, -1);
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         view->up[arm] = sqlite3_column_type(stmt, 10 + arm) == SQLITE_NULL ? -1 : sqlite3_column_int64(stmt, 10 + arm) != 0;
     if (view->stage < -1 || view->stage > load_stage_max)
@@ -121,8 +116,8 @@ static void load_stage_plan(const struct rollout_view *view, struct rollout_view
 
 static int load_stage(struct rollout_view *view, sqlite3_stmt *stmt, struct error *err)
 {
-    struct rollout_view_stage stage = {.number = load_int(stmt, 0), .percent = rollout_column_double(stmt, 2), .begin_s = load_int(stmt, 3),
-                                       .judged_from_s = load_int(stmt, 4), .end_s = load_int(stmt, 5)};
+    struct rollout_view_stage stage = {.number = store_int64(stmt, 0, -1), .percent = rollout_column_double(stmt, 2), .begin_s = store_int64(stmt, 3, -1),
+                                       .judged_from_s = store_int64(stmt, 4, -1), .end_s = store_int64(stmt, 5, -1)};
     if (stage.number < 0 || stage.number > load_stage_max)
         return rollout_refuse(view, err, "a stage has number %lld", (long long)stage.number);
     if (load_percent_bad(stage.percent) || isnan(stage.percent))
@@ -139,8 +134,8 @@ static int load_stage(struct rollout_view *view, sqlite3_stmt *stmt, struct erro
 
 static int load_decision(struct rollout_view *view, sqlite3_stmt *stmt, struct error *err)
 {
-    struct rollout_decision decision = {.at_ns = load_int(stmt, 0), .state_from = load_need(view, stmt, 1), .state_to = load_need(view, stmt, 2),
-                                        .stage_from = load_int(stmt, 3), .stage_to = load_int(stmt, 4),
+    struct rollout_decision decision = {.at_ns = store_int64(stmt, 0, -1), .state_from = load_need(view, stmt, 1), .state_to = load_need(view, stmt, 2),
+                                        .stage_from = store_int64(stmt, 3, -1), .stage_to = store_int64(stmt, 4, -1),
                                         .percent_from = rollout_column_double(stmt, 5), .percent_to = rollout_column_double(stmt, 6)};
     if (rollout_state_by_word(decision.state_to) < 0)
         return rollout_refuse(view, err, "a decision leads to the state '%.60s'", decision.state_to);
@@ -151,7 +146,7 @@ static int load_decision(struct rollout_view *view, sqlite3_stmt *stmt, struct e
     decision.reason = load_need(view, stmt, 8);
     decision.who = load_need(view, stmt, 9);
     decision.evidence = load_text(view, stmt, 10);
-    decision.effect_ns = load_int(stmt, 11);
+    decision.effect_ns = store_int64(stmt, 11, -1);
     vector_push(view->decisions, view->decision_count, decision);
     return 0;
 }
@@ -160,16 +155,16 @@ static int load_source(struct rollout_view *view, sqlite3_stmt *stmt, struct err
 {
     (void)err;
     vector_push(view->sources, view->source_count,
-                (struct rollout_view_source){.kind = load_need(view, stmt, 0), .seen = load_int(stmt, 1), .kept = load_int(stmt, 2),
-                                             .dropped = load_int(stmt, 3), .lost = load_int(stmt, 4), .late = load_int(stmt, 5),
-                                             .last_ns = load_int(stmt, 6), .problem = load_text(view, stmt, 7)});
+                (struct rollout_view_source){.kind = load_need(view, stmt, 0), .seen = store_int64(stmt, 1, -1), .kept = store_int64(stmt, 2, -1),
+                                             .dropped = store_int64(stmt, 3, -1), .lost = store_int64(stmt, 4, -1), .late = store_int64(stmt, 5, -1),
+                                             .last_ns = store_int64(stmt, 6, -1), .problem = load_text(view, stmt, 7)});
     return 0;
 }
 
 static int load_recording(struct rollout_view *view, sqlite3_stmt *stmt, struct error *err)
 {
-    struct rollout_recording_row row = {.arm = load_int(stmt, 0), .path = load_text(view, stmt, 1), .begin_ns = load_int(stmt, 2),
-                                        .end_ns = load_int(stmt, 3), .problem = load_text(view, stmt, 4)};
+    struct rollout_recording_row row = {.arm = store_int64(stmt, 0, -1), .path = load_text(view, stmt, 1), .begin_ns = store_int64(stmt, 2, -1),
+                                        .end_ns = store_int64(stmt, 3, -1), .problem = load_text(view, stmt, 4)};
     if (row.arm < 0 || row.arm >= CANARY_ARMS)
         return rollout_refuse(view, err, "a recording is of arm %lld", (long long)row.arm);
     vector_push(view->recordings, view->recording_count, row);
@@ -193,7 +188,7 @@ static int load_example(struct rollout_view *view, sqlite3_stmt *stmt, struct er
 {
     (void)err;
     vector_push(view->examples, view->example_count,
-                (struct rollout_example){.at_ns = load_int(stmt, 0), .request = load_text(view, stmt, 1), .equal = sqlite3_column_int64(stmt, 2) != 0,
+                (struct rollout_example){.at_ns = store_int64(stmt, 0, -1), .request = load_text(view, stmt, 1), .equal = sqlite3_column_int64(stmt, 2) != 0,
                                          .distance = rollout_column_double(stmt, 3), .baseline = load_text(view, stmt, 4),
                                          .candidate = load_text(view, stmt, 5)});
     return 0;

@@ -178,18 +178,13 @@ static void series_thin(struct rollout_series *series)
     series->count = kept;
 }
 
-static int64_t series_int(sqlite3_stmt *stmt, int column)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? -1 : sqlite3_column_int64(stmt, column);
-}
-
 static int series_cell(struct rollout_view *view, sqlite3_stmt *stmt, struct error *err)
 {
     const char *metric = store_text(view->store, stmt, 1), *word = store_text(view->store, stmt, 12);
     int verdict = rollout_verdict_by_word(word);
     if (verdict < 0)
         return rollout_refuse(view, err, "the verdict of '%.60s' is '%.60s'", metric, word);
-    struct rollout_point point = {.at_s = sqlite3_column_int64(stmt, 2), .requests = series_int(stmt, 10), .missing = series_int(stmt, 11),
+    struct rollout_point point = {.at_s = sqlite3_column_int64(stmt, 2), .requests = store_int64(stmt, 10, -1), .missing = store_int64(stmt, 11, -1),
                                   .verdict = (enum rollout_verdict)verdict};
     double *const numbers[] = {&point.value, &point.low, &point.high, &point.threshold, &point.evidence, &point.needed, &point.dispersion};
     for (int i = 0; i < 7; i++)

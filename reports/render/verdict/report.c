@@ -38,22 +38,10 @@ static char *report_need(struct report *report, sqlite3_stmt *stmt, int column)
     return report_keep(report, xstrdup(store_text(report->store, stmt, column)));
 }
 
-static double report_double(sqlite3_stmt *stmt, int column)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN
-                                                            : sqlite3_column_double(stmt, column);
-}
-
-static int64_t report_int(sqlite3_stmt *stmt, int column)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? -1
-                                                            : sqlite3_column_int64(stmt, column);
-}
-
 // Of pairs, launches or gates: a damaged store may name more than can be added up.
 static int64_t report_number_of(sqlite3_stmt *stmt, int column)
 {
-    int64_t count = report_int(stmt, column);
+    int64_t count = store_int64(stmt, column, -1);
     return count > INT32_MAX ? INT32_MAX : count;
 }
 
@@ -96,8 +84,8 @@ static void report_row_run(struct report *report, sqlite3_stmt *stmt)
     report->state = report_need(report, stmt, 2);
     report->upgate_version = report_need(report, stmt, 3);
     report->plan_path = report_text(report, stmt, 4);
-    report->started_wall_ns = report_int(stmt, 5);
-    report->ended_wall_ns = report_int(stmt, 6);
+    report->started_wall_ns = store_int64(stmt, 5, -1);
+    report->ended_wall_ns = store_int64(stmt, 6, -1);
 }
 
 static void report_row_side(struct report *report, sqlite3_stmt *stmt)
@@ -126,19 +114,19 @@ static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
         .unit = report_need(report, stmt, 2),
         .higher_is_better = direction && strcmp(direction, "higher") == 0,
         .gating = sqlite3_column_int(stmt, 4) != 0,
-        .median_a = report_double(stmt, 5),
-        .median_b = report_double(stmt, 6),
-        .ratio = report_double(stmt, 7),
-        .ci_lower = report_double(stmt, 8),
-        .ci_upper = report_double(stmt, 9),
-        .alpha = report_double(stmt, 10),
+        .median_a = store_double(stmt, 5),
+        .median_b = store_double(stmt, 6),
+        .ratio = store_double(stmt, 7),
+        .ci_lower = store_double(stmt, 8),
+        .ci_upper = store_double(stmt, 9),
+        .alpha = store_double(stmt, 10),
         .pairs = report_number_of(stmt, 11),
-        .look = report_int(stmt, 12),
-        .margin = report_double(stmt, 13),
-        .mde = report_double(stmt, 14),
-        .pair_sd = report_double(stmt, 15),
+        .look = store_int64(stmt, 12, -1),
+        .margin = store_double(stmt, 13),
+        .mde = store_double(stmt, 14),
+        .pair_sd = store_double(stmt, 15),
         .pairs_needed = report_number_of(stmt, 16),
-        .confirmed = (int)report_int(stmt, 17),
+        .confirmed = (int)store_int64(stmt, 17, -1),
         .confirm_pairs = report_number_of(stmt, 18),
         .verdict = report_word_verdict(stmt, 19),
         .improved = sqlite3_column_int(stmt, 20) != 0,
@@ -152,8 +140,8 @@ static void report_row_parity(struct report *report, sqlite3_stmt *stmt)
         .workload = report_need(report, stmt, 0),
         .tensor = report_need(report, stmt, 1),
         .rule = report_need(report, stmt, 2),
-        .error_a = report_double(stmt, 3),
-        .error_b = report_double(stmt, 4),
+        .error_a = store_double(stmt, 3),
+        .error_b = store_double(stmt, 4),
         .verdict = report_word_verdict(stmt, 5),
         .reason = report_need(report, stmt, 6),
     });
@@ -164,7 +152,7 @@ static void report_row_finding(struct report *report, sqlite3_stmt *stmt)
     vector_push(report->findings, report->finding_count, (struct report_finding){
         .workload = report_text(report, stmt, 0),
         .kind = report_need(report, stmt, 1),
-        .side = (int)report_int(stmt, 2),
+        .side = (int)store_int64(stmt, 2, -1),
         .effect = report_word_effect(stmt, 3),
         .text = report_need(report, stmt, 4),
     });
@@ -175,11 +163,11 @@ static void report_row_ledger(struct report *report, sqlite3_stmt *stmt)
     vector_push(report->ledger, report->ledger_count, (struct report_ledger){
         .producer = report_need(report, stmt, 0),
         .kind = report_need(report, stmt, 1),
-        .seen = report_int(stmt, 2),
-        .dropped = report_int(stmt, 3),
+        .seen = store_int64(stmt, 2, -1),
+        .dropped = store_int64(stmt, 3, -1),
         .breach = sqlite3_column_int(stmt, 4) != 0,
         .detail = report_text(report, stmt, 5),
-        .rows = report_int(stmt, 6),
+        .rows = store_int64(stmt, 6, -1),
     });
 }
 
@@ -190,18 +178,18 @@ static void report_row_certificate(struct report *report, sqlite3_stmt *stmt)
         .kind = report_need(report, stmt, 1),
         .interleave = report_need(report, stmt, 2),
         .metric = report_need(report, stmt, 3),
-        .margin = report_double(stmt, 4),
+        .margin = store_double(stmt, 4),
         .objection = report_text(report, stmt, 5),
         .aa_pairs = report_number_of(stmt, 6),
-        .mde = report_double(stmt, 7),
-        .pair_sd = report_double(stmt, 8),
-        .held = report_double(stmt, 9),
+        .mde = store_double(stmt, 7),
+        .pair_sd = store_double(stmt, 8),
+        .held = store_double(stmt, 9),
         .held_pairs = report_number_of(stmt, 10),
-        .held_lower = report_double(stmt, 11),
-        .held_upper = report_double(stmt, 12),
+        .held_lower = store_double(stmt, 11),
+        .held_upper = store_double(stmt, 12),
         .gates = report_number_of(stmt, 13),
         .false_fails = report_number_of(stmt, 14),
-        .upper_bound = report_double(stmt, 15),
+        .upper_bound = store_double(stmt, 15),
     });
 }
 
@@ -209,12 +197,12 @@ static void report_row_crash(struct report *report, sqlite3_stmt *stmt)
 {
     vector_push(report->crashes, report->crash_count, (struct report_crash){
         .workload = report_need(report, stmt, 0),
-        .side = (int)report_int(stmt, 1),
+        .side = (int)store_int64(stmt, 1, -1),
         .state = report_need(report, stmt, 2),
-        .exit_code = report_int(stmt, 3),
-        .exit_signal = report_int(stmt, 4),
+        .exit_code = store_int64(stmt, 3, -1),
+        .exit_signal = store_int64(stmt, 4, -1),
         .launches = report_number_of(stmt, 5),
-        .pair = report_int(stmt, 7),
+        .pair = store_int64(stmt, 7, -1),
         .stderr_tail = report_text(report, stmt, 8),
     });
 }
@@ -231,7 +219,7 @@ static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
         .mode = report_need(report, stmt, 1),
         .interleave = report_text(report, stmt, 2),
         .note = report_text(report, stmt, 3),
-        .wall_ns = report_int(stmt, 4),
+        .wall_ns = store_int64(stmt, 4, -1),
         .pairs_void = report_number_of(stmt, 5),
         .pairs_failed = report_number_of(stmt, 6),
     });

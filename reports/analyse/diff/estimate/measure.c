@@ -39,8 +39,8 @@ int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struc
     while ((rc = store_step(job->store, stmt, err)) > 0) {
         const char *metric = (const char *)sqlite3_column_text(stmt, 0), *verdict = (const char *)sqlite3_column_text(stmt, 7);
         const char *unit = (const char *)sqlite3_column_text(stmt, 8);
-        const struct diff_cell cell = {.a = diff_column(stmt, 1), .ratio = diff_column(stmt, 2), .lo = diff_column(stmt, 3),
-                                       .hi = diff_column(stmt, 4), .margin = diff_column(stmt, 5), .gates = sqlite3_column_int(stmt, 6),
+        const struct diff_cell cell = {.a = store_double(stmt, 1), .ratio = store_double(stmt, 2), .lo = store_double(stmt, 3),
+                                       .hi = store_double(stmt, 4), .margin = store_double(stmt, 5), .gates = sqlite3_column_int(stmt, 6),
                                        .fails = verdict && strcmp(verdict, "fail") == 0,
                                        .inconclusive = verdict && strcmp(verdict, "inconclusive") == 0,
                                        .unit = arena_copy(job->arena, unit ? unit : "")};
@@ -75,7 +75,7 @@ static int measure_ratios(struct diff_job *job, const char *metric, struct error
     untraced->ratios = arena_alloc(job->arena, 4096, sizeof *untraced->ratios);
     int rc;
     while ((rc = store_step(job->store, stmt, err)) > 0 && untraced->ratio_count < 4096) {
-        double ratio = diff_column(stmt, 0);
+        double ratio = store_double(stmt, 0);
         if (isfinite(ratio))
             untraced->ratios[untraced->ratio_count++] = ratio;
     }

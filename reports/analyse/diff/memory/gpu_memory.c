@@ -320,7 +320,7 @@ static int gpu_launches(struct gpu_job *job, struct error *err)
                                      "ii", job->job->workload_id, (int64_t)GPU_LAUNCHES_MAX);
     int rc;
     while ((rc = store_step(store, stmt, err)) > 0) {
-        double reserved = sqlite3_column_double(stmt, 2), tensors = diff_column(stmt, 3);
+        double reserved = sqlite3_column_double(stmt, 2), tensors = store_double(stmt, 3);
         bool steps = sqlite3_column_type(stmt, 4) != SQLITE_NULL;
         struct diff_gpu_launch launch = {.id = sqlite3_column_int64(stmt, 0),
                                          .side = sqlite3_column_int(stmt, 1) == 1,

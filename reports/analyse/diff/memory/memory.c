@@ -147,14 +147,14 @@ static void memory_take(struct memory_job *job, sqlite3_stmt *stmt)
     const char *kind_word = (const char *)sqlite3_column_text(stmt, 3), *name = (const char *)sqlite3_column_text(stmt, 4);
     enum diff_memory_kind kind = memory_kind(kind_word ? kind_word : "");
     name = name ? name : "";
-    if (!memory_launch(job, sqlite3_column_int64(stmt, 0), side, diff_column(stmt, 2)))
+    if (!memory_launch(job, sqlite3_column_int64(stmt, 0), side, store_double(stmt, 2)))
         return;
     size_t idx = memory_part(job, kind, *name ? diff_memory_key(arena, name) : "");
     struct diff_memory_part *part = &job->parts[idx];
     const char **whole = side ? &part->name_b : &part->name_a; // the largest one comes first
     *whole = *whole ? *whole : arena_copy(arena, name);
     vector_push(job->rows, job->row_count,
-                (struct memory_row){job->launch_count - 1, idx, diff_column(stmt, 5), diff_column(stmt, 6)});
+                (struct memory_row){job->launch_count - 1, idx, store_double(stmt, 5), store_double(stmt, 6)});
 }
 
 static int memory_load(struct memory_job *job, struct error *err)
