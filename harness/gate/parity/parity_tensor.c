@@ -40,6 +40,13 @@ static double *tensor_values(const struct tensor_row *row, size_t count, enum pa
     return values;
 }
 
+static double tensor_value(const struct tensor_row *row, size_t at)
+{
+    double value = 0;
+    dtype_decode(row->dtype, (const char *)row->bytes + at * dtype_bytes(row->dtype), 1, &value);
+    return value;
+}
+
 // Numbers that both have in a view; 0: it does not exist.
 static size_t tensor_common(const struct tensor_row *left, const struct tensor_row *right,
                             enum parity_view view)
@@ -235,14 +242,11 @@ static void tensor_learn_unrelated(struct parity_work *work, const struct tensor
     long differ = 0;
     if (count < 2)
         return;
-    double *of_a = tensor_values(a, count, PARITY_VIEW_VALUES), *of_b = tensor_values(b, count, PARITY_VIEW_VALUES);
     struct random_state random = {(uint64_t)work->sides.tensors + 1};
     for (int i = 0; i < TENSOR_UNRELATED; i++) {
         size_t at = random_next(&random) % count, elsewhere = (at + 1 + random_next(&random) % (count - 1)) % count;
-        differ += of_a[at] != of_b[elsewhere];
+        differ += tensor_value(a, at) != tensor_value(b, elsewhere);
     }
-    free(of_a);
-    free(of_b);
     mismatch_add_unrelated(&work->sides, differ, TENSOR_UNRELATED);
 }
 
