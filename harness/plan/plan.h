@@ -145,6 +145,7 @@ void plan_free(struct plan *plan);
 void plan_print_markdown(void *stream); // docs/plan.md, to a FILE *
 
 const char *plan_interleave_name(enum plan_interleave interleave);
+int plan_interleave_by_name(const char *name); // -1: none; NULL ok
 const char *plan_mode_name(enum plan_mode mode);
 // Is this "FILE.py:FUNCTION", "symbol:NAME", "symbol:LIBRARY:NAME", "nvtx:NAME", "nvtx:NAME@DOMAIN" or "graph"? Else -EINVAL.
 int plan_check_step(const char *step, struct error *err);

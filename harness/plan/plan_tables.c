@@ -21,6 +21,14 @@ const char *plan_interleave_name(enum plan_interleave interleave)
     return plan_interleave_names[interleave];
 }
 
+int plan_interleave_by_name(const char *name)
+{
+    for (int i = 0; name && i < PLAN_INTERLEAVE_COUNT; i++)
+        if (strcmp(plan_interleave_names[i], name) == 0)
+            return i;
+    return -1;
+}
+
 const char *plan_mode_name(enum plan_mode mode)
 {
     return plan_mode_names[mode];

@@ -279,14 +279,6 @@ static void certificate_text(sqlite3_stmt *stmt, int column, char to[CERTIFICATE
     snprintf(to, CERTIFICATE_TEXT, "%s", text ? text : "");
 }
 
-static int certificate_interleave(const char *name)
-{
-    for (int i = 0; name && i < PLAN_INTERLEAVE_COUNT; i++)
-        if (strcmp(name, plan_interleave_name((enum plan_interleave)i)) == 0)
-            return i;
-    return -1;
-}
-
 static int certificate_metric(const char *name)
 {
     for (int i = 0; name && i < METRIC_COUNT; i++)
@@ -297,7 +289,7 @@ static int certificate_metric(const char *name)
 
 bool certificate_read(sqlite3_stmt *stmt, struct certificate *ret_certificate)
 {
-    int interleave = certificate_interleave((const char *)sqlite3_column_text(stmt, 2));
+    int interleave = plan_interleave_by_name((const char *)sqlite3_column_text(stmt, 2));
     int metric = certificate_metric((const char *)sqlite3_column_text(stmt, 3));
     struct ranges ranges; // of the host's file nobody else asks
     ranges_of(stmt, &ranges);

@@ -29,11 +29,8 @@ static int pair_rows_word(sqlite3_stmt *stmt, int column, const char *const *wor
 
 static enum plan_interleave pair_rows_interleave(sqlite3_stmt *stmt, int column)
 {
-    const char *text = (const char *)sqlite3_column_text(stmt, column);
-    for (int i = 0; text && i < PLAN_INTERLEAVE_COUNT; i++)
-        if (strcmp(plan_interleave_name((enum plan_interleave)i), text) == 0)
-            return (enum plan_interleave)i;
-    return PLAN_INTERLEAVE_AUTO;
+    int known = plan_interleave_by_name((const char *)sqlite3_column_text(stmt, column));
+    return known < 0 ? PLAN_INTERLEAVE_AUTO : (enum plan_interleave)known;
 }
 
 int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head **ret_heads,
