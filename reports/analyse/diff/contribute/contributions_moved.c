@@ -6,8 +6,8 @@
 
 #include "reports/analyse/diff/contribute/code_parts.h"
 
-// What moved is sampled there about as often as it is here. The limits are wide for noise and slower machines, and fitted to nothing;
-// each is held by the test of tests/unit/test_diff_first.c that is named.
+// What moved is sampled there about as often as it is here. The limits are round numbers, wide for noise and slower machines; docs/PLANTS.md has
+// what the rule was made with. Each is held by the test of tests/unit/test_diff_first.c that is named.
 static const double moved_least = 0.5; // of the samples here: so many more has the other side elsewhere (a_function_that_both_sides_call_...)
 static const double moved_most = 2;    // likewise: far more is other work of the same name (what_the_other_side_does_far_more_of_...)
 // Of the other side's samples elsewhere: where this side has more, both do it there, and the difference may be noise (what_both_sides_do_...).
