@@ -59,14 +59,12 @@ static struct html_launch *document_launches(struct document *document, const ch
         "SELECT l.id, r.id, l.side FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair p ON p.id = l.pair_id JOIN workload w ON "
         "w.id = p.workload_id WHERE w.name = ? AND p.state = 'valid' ORDER BY r.id LIMIT 64",
         "s", workload);
-    int rc = stmt ? 0 : err->code;
-    while (rc == 0 && (rc = store_step(document->store, stmt, err)) == 1) {
+    int rc;
+    while ((rc = store_step(document->store, stmt, err)) == 1)
         vector_push(launches, *ret_count,
                     (struct html_launch){.launch_id = sqlite3_column_int64(stmt, 0),
                                          .recording_id = sqlite3_column_int64(stmt, 1),
                                          .side = sqlite3_column_int(stmt, 2) != 0});
-        rc = 0;
-    }
     if (rc == 0)
         return launches ? launches : xcalloc(1, sizeof *launches);
     free(launches);

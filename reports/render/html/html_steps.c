@@ -39,8 +39,8 @@ static int steps_launches(struct store *store, const char *workload, struct step
         "workload w ON w.id = p.workload_id WHERE w.name = ? AND p.phase = 'main' AND p.state = "
         "'valid' AND EXISTS (SELECT 1 FROM step s WHERE s.launch_id = l.id) ORDER BY p.idx, l.side",
         "s", workload);
-    int rc = stmt ? 1 : err->code;
-    while (stmt && (rc = store_step(store, stmt, err)) == 1)
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1)
         vector_push(*ret, *ret_count,
                     (struct steps_launch){.id = sqlite3_column_int64(stmt, 0),
                                           .pair_id = sqlite3_column_int64(stmt, 1),

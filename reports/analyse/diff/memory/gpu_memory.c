@@ -202,8 +202,8 @@ static int gpu_calls(struct gpu_job *job, struct error *err)
         *map_put(&of_call, hash_mix(hash_mix(0, (uint64_t)job->allocs[i].process), (uint64_t)job->allocs[i].correlation)) = (uint32_t)i;
     sqlite3_stmt *stmt =
         store_query(store, err, "SELECT c.process_id, c.correlation, c.start_ns, c.dur_ns, c.thread_id, c.name_id FROM gpu_call c", "");
-    int rc = stmt ? 0 : err->code;
-    while (stmt && rc >= 0 && (rc = store_step(store, stmt, err)) > 0) {
+    int rc = 0;
+    while (rc >= 0 && (rc = store_step(store, stmt, err)) > 0) {
         int64_t process = sqlite3_column_int64(stmt, 0), correlation = sqlite3_column_int64(stmt, 1);
         uint32_t at = map_get(&of_call, hash_mix(hash_mix(0, (uint64_t)process), (uint64_t)correlation));
         if (at == MAP_NONE || job->allocs[at].process != process || job->allocs[at].correlation != correlation)

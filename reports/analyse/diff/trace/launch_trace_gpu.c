@@ -151,8 +151,8 @@ static int gpu_kernels(struct gpu_loader *loader)
                     "SELECT id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
                     "static_shared_bytes, dynamic_shared_bytes, local_bytes FROM gpu_kernel ORDER BY id",
                     "");
-    int rc = stmt ? 0 : load->err->code;
-    while (stmt && (rc = store_step(load->store, stmt, load->err)) == 1) {
+    int rc;
+    while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         uint32_t at = trace_ids_find(&wanted, sqlite3_column_int64(stmt, 0));
         if (at != TRACE_NONE)
             gpu_kernel_read(load, stmt, &trace->kernels[at]);
