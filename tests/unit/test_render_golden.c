@@ -266,6 +266,18 @@ TEST(what_was_lost_is_not_denied)
     golden_remove(store);
 }
 
+TEST(a_time_of_pairs_that_no_store_holds_is_refused)
+{
+    const char *scripts[] = {"base", "calibrated", "fail", NULL};
+    struct store *store = golden_store(scripts);
+    struct report *report = NULL;
+    struct error err = {0};
+    golden_sql(store, "UPDATE pair SET ended_ns = started_ns + 4000000000000000000 WHERE id = 1");
+    CHECK_INT(report_load(store, &report, &err), -EBADMSG);
+    CHECK_CONTAINS(err.text, "the took_ns of a row is out of range");
+    golden_remove(store);
+}
+
 // Cases rest on the pairs that were judged: those that were traced come behind the verdict, and are in no other form's duration.
 TEST(junit_counts_no_time_of_traced_pairs)
 {

@@ -275,7 +275,7 @@ static const struct {
     {"SELECT level, text FROM note WHERE level != 'info' OR id > (SELECT max(id) - 20 FROM note) "
      "ORDER BY CASE level WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, id",
      report_row_note},
-    {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(CASE p.phase WHEN 'traced' THEN 0 ELSE p.ended_ns - p.started_ns END), 0), "
+    {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(CASE p.phase WHEN 'traced' THEN 0 ELSE p.ended_ns - p.started_ns END), 0) AS took_ns, "
      "coalesce(sum(p.state = 'void'), 0), coalesce(sum(p.state = 'failed'), 0) "
      "FROM workload w LEFT JOIN pair p ON p.workload_id = w.id GROUP BY w.id ORDER BY w.id",
      report_row_workload},
