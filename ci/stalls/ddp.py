@@ -87,6 +87,10 @@ def main():
             print("rank %d step %d loss %.4f" % (rank, step, loss.item()), flush=True)
     del table
     dist.destroy_process_group()
+    if args.device == "cpu":
+        # gloo's threads outlive their group where DistributedDataParallel had it (torch 2.13), and one that lets go of a Python object
+        # while the interpreter ends aborts it: https://github.com/pytorch/pytorch/issues/190489.
+        os._exit(0)
 
 
 main()

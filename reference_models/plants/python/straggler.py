@@ -239,7 +239,7 @@ def main():
     if sys.argv[1] == "launch":
         return launch(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else None)
     Rank(sys.argv[2]).run()
-    return 0
+    os._exit(0)  # as in ci/stalls/ddp.py
 
 
 if __name__ == "__main__":
