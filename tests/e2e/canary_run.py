@@ -42,14 +42,16 @@ class Rig:
         self.started = []
 
     def file(self, name, text):
-        with open(os.path.join(self.path, name), "w") as file:
+        """A new file: a hook at work reads its script as it goes."""
+        with open(os.path.join(self.path, name + ".written"), "w") as file:
             file.write(text)
+        os.rename(file.name, os.path.join(self.path, name))
 
     def plan(self, more="", stages=None, expected="3000/s"):
         where = self.path
         stages = stages or "[{percent: 20, soak: 2s, warm_up: 0s}, {percent: 50, soak: 2s, warm_up: 0s}, {percent: 100, soak: 2s, warm_up: 0s}]"
         self.file("rollout.yaml", "name: r\nstore: %s/r.db\n"
-                  "traffic: {hooks: {set: [sh, %s/set.sh, %s/weight, \"{percent}\"], get: [cat, %s/weight], retries: 0, timeout: 2s}}\n"
+                  "traffic: {hooks: {set: [sh, %s/set.sh, %s/weight, \"{percent}\"], get: [cat, %s/weight], retries: 0}}\n"
                   "sources: [{jsonl: {baseline: %s/old.jsonl, candidate: %s/new.jsonl}}]\n"
                   "stages: %s\ngate: {metrics: {error_rate: {margin: 300%%}, wrong_answers: {limit: 0}}}\n"
                   "rollback: {drain: 1s}\nexpected: {rate: %s, error_rate: 1%%}\n%s"
