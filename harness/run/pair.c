@@ -270,6 +270,7 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .inject_kinds = spec->inject_kinds,
                                       .arg = spec->arg,
                                       .side_idx = side,
+                                      .image_idx = spec->equal ? 0 : side,
                                       .control_ppm = side == 1 && !spec->control_frozen
                                                          ? spec->control_ppm
                                                          : 0};

@@ -475,6 +475,7 @@ int session_pair_control(struct session *session, struct session_workload *workl
     struct plan equal = *session->plan; // as it is, but for the side that is the baseline twice
     equal.sides[1] = equal.sides[0];
     spec.plan = &equal;
+    spec.equal = true;
     spec.on_held = session->begun_with[0] ? session_on_held_control : NULL;
     spec.control_ppm = (uint32_t)lround(1e6 * control->share);
     spec.control_frozen = control->frozen;
