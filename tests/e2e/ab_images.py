@@ -6,12 +6,14 @@ import os
 import sys
 
 import ab_rig
-from ab_rig import BUILD, SH, WORK, check_code
+from ab_rig import BUILD, SH, WORK, check_code, image_label
 
 INSIDE = os.path.join(BUILD, "harness/image/upgate-inside")
 DOCKER = """#!/bin/sh
 case $1 in
 version) echo 27.0.1; exit ;;
+ps) while read -r label name; do case label=$label in "$4" | "$4="*) echo "$name" ;; esac; done <containers; exit ;;
+rm) echo "$3" >>removed; exit ;;
 image) printf 'sha256:%%s\\n[]\\n\\n' "${5##*:}"; exit ;;
 run) ;;
 *) exit ;;
@@ -30,11 +32,18 @@ exec %s "$socket"
 def docker(case):
     """The environment in which upgate finds it."""
     case.write("docker", DOCKER, 0o755)
+    case.write("containers", "")
+    case.write("removed", "")
     return {"PATH": case.dir + ":" + os.environ["PATH"]}
 
 
 def image(name, **more):
     return dict({"image": "stack:" + name, "engine": "docker"}, **more)
+
+
+def read(path):
+    with open(path) as file:
+        return file.read().split()
 
 
 def launches(case, where):
@@ -50,12 +59,26 @@ def test_controls_are_of_the_baseline(case):
                   gate={"calibrate": "auto"}, interleave="slices")
         done = case.run(env=env)
         check_code(done, 0, 3)
-        with open(case.path("said")) as file:
-            said = file.read().split()
+        said = read(case.path("said"))
         assert launches(case, "p.phase = 'control'") >= 6, str(done)
         assert said.count("in:old") == launches(case, "l.side = 0 OR p.phase = 'control'"), (said, str(done))
         assert len(said) == launches(case, "true"), (said, str(done))
         os.unlink(case.db_path)
+
+
+def test_containers_of_others_stay(case):
+    """Who cannot be seen from here may live: on the machine of the engine, in another namespace of processes, as another user."""
+    env, own = docker(case), image_label()
+    machine, space, user = own.rsplit(".", 2)
+    others = [".".join(words) for words in (("upgate=0123", space, user), (machine, "1", user), (machine, space, "4711"))] + ["upgate"]
+    lines = ["%s upgate-1-1-launch-%d" % (label, i) for i, label in enumerate([own] + others)]
+    alive = "%s upgate-%d-%s-launch-0" % (own, os.getpid(), open("/proc/self/stat").read().rsplit(") ", 1)[1].split()[19])
+    case.write("containers", "\n".join(lines + [alive]) + "\n")
+    case.plan({"command": [SH, "-c", WORK]}, image("old"), image("new"), interleave="slices")
+    done = case.run(env=env)
+    check_code(done, 0, 3)
+    assert case.pairs() == 3, str(done)
+    assert set(read(case.path("removed"))) == {"upgate-1-1-launch-0"}, read(case.path("removed"))
 
 
 if __name__ == "__main__":
