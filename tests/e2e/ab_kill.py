@@ -196,7 +196,7 @@ def hiding(kinds):
 
 def end_by(case, number, workload, **schedule):
     case.plan(workload, looks=[30], **schedule)
-    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    process = case.start("ab", case.plan_path, "-o", case.db_path, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     wait_for_pairs(case, 1)
     time.sleep(0.1)
     started = time.monotonic()
@@ -216,6 +216,15 @@ def test_signals_that_end_a_run(case):
                                          (signal.SIGHUP, SLOW, "launches")):
         end_by(case, number, workload, interleave=interleave)
         os.unlink(case.db_path)
+
+
+def test_a_hang_up_that_nohup_ignores(case):
+    """The terminal goes, and the run goes on."""
+    case.plan(MODEL, looks=[6])
+    process = case.start("ab", case.plan_path, "-o", case.db_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_for_pairs(case, 1)
+    process.send_signal(signal.SIGHUP)
+    check_judged(case, case.finish(process))
 
 
 def test_interrupted_run_goes_on(case):
