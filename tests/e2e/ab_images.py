@@ -81,6 +81,23 @@ def test_containers_of_others_stay(case):
     assert set(read(case.path("removed"))) == {"upgate-1-1-launch-0"}, read(case.path("removed"))
 
 
+def test_a_finished_run_stays_finished(case):
+    """Gone on with, where nothing is left to make, or where it cannot be: it has ended when it had, and is judged as it was."""
+    env = docker(case)
+    case.plan({"command": [SH, "-c", WORK]}, image("old"), image("new"), interleave="slices")
+    done = case.run(env=env)
+    check_code(done, 0, 3)
+    before = case.rows("SELECT state, ended_wall_ns, writer_pid FROM run")
+    assert before[0][0] == "done" and before[0][2] is None, before
+    check_code(case.resume(env=env), done.code)
+    assert case.rows("SELECT state, ended_wall_ns, writer_pid FROM run") == before
+    os.unlink(case.path("docker"))
+    failed = case.resume(env={"PATH": case.dir})
+    check_code(failed, 4)
+    assert case.rows("SELECT state, ended_wall_ns, writer_pid FROM run") == before, str(failed)
+    check_code(case.run("gate", case.db_path), done.code)
+
+
 if __name__ == "__main__":
     if ab_rig.SANITIZED:
         print("skipped: what runs in containers is not sanitized")

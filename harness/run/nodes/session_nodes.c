@@ -375,6 +375,7 @@ int session_put_pair(struct session *session, struct session_pair_row *row, cons
     row->more = leads ? peers_more : NULL;
     row->arg = session;
     int rc = session_store_pair(session->store, row, spec, pair, err);
+    session->launched |= rc == 0;
     // On one node a candidate that hangs is no pass; a lost pair must not hide it.
     if (rc == 0 && leads && pair->lost && pair->lost_side == 1 && peers_is_judged(row->phase))
         rc = store_ledger(session->store, NULL, "nodes", "pairs of which the candidate stood still", 1, 0, 1, true, pair->reason, err);
