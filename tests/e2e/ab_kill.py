@@ -267,6 +267,25 @@ def test_a_side_that_is_upgraded_meanwhile(case):
     check_kept(case, before)
 
 
+def test_a_side_that_is_not_there_for_a_while(case):
+    """Said each time, and no failure of that side: once it is back the run goes on."""
+    os.symlink(SH, case.path("shell"))
+    case.plan({"command": ["{python}", "-c", "sleep 0.3; " + WORK], "steps_from": "off"}, {"python": SH},
+              {"python": case.path("shell")}, looks=[4], interleave="launches")
+    interrupt_after(case, case.start("ab", case.plan_path, "-o", case.db_path), 1)
+    before = earlier(case)
+    os.rename(case.path("shell"), case.path("gone"))
+    for _ in range(2):
+        done = case.resume()
+        check_code(done, 4)
+        check_says(done, "side 'new'", case.path("shell"), "No such file")
+        assert earlier(case)["pair"] == before["pair"]
+    assert case.value("SELECT count(*) FROM note WHERE text LIKE 'a pair was not made: %No such file%'") == 2
+    os.rename(case.path("gone"), case.path("shell"))
+    check_judged(case, case.resume())
+    check_kept(case, before)
+
+
 def test_interrupted_before_the_first_pair(case):
     """No data never ends in 0."""
     case.plan({"command": [SH, "-c", "sleep 60; true"]})
