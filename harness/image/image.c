@@ -354,6 +354,25 @@ static void image_limit(struct image_words *words, const char *name, struct rlim
     free(value);
 }
 
+// Where the upgate that made a container can be looked for: on this machine, in this namespace of processes, as this user. An engine may have
+// containers of others, whose upgate cannot be seen from here and lives all the same. The caller frees.
+static char *image_label(void)
+{
+    static const char *const names[] = {"/etc/machine-id", "/proc/sys/kernel/random/boot_id"}; // a container may have no name of its own
+    char *machine = NULL;
+    struct stat space = {0};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !machine; i++) {
+        char *text = string_read_file(names[i], 64, NULL);
+        size_t len = text ? strspn(text, "0123456789abcdefABCDEF-") : 0;
+        machine = len ? xasprintf("%.*s", (int)len, text) : NULL;
+        free(text);
+    }
+    stat("/proc/self/ns/pid", &space);
+    char *label = xasprintf(IMAGE_LABEL "=%s.%llu.%u", machine ? machine : "", (unsigned long long)space.st_ino, (unsigned)geteuid());
+    free(machine);
+    return label;
+}
+
 char **image_argv(const struct image *image, const struct image_run *run)
 {
     const struct image_engine *engine = image->engine;
@@ -372,7 +391,9 @@ char **image_argv(const struct image *image, const struct image_run *run)
     }
     if (run->container)
         image_pair(&words, engine->name_word, run->container);
-    image_pair(&words, engine->label_word, IMAGE_LABEL);
+    char *label = image_label();
+    image_pair(&words, engine->label_word, label);
+    free(label);
     if (run->gpus)
         image_word(&words, engine->gpus);
     if (run->socket) {
@@ -445,9 +466,12 @@ void image_remove(const struct image *image, const char *container)
 void image_sweep(const struct image *image)
 {
     image_hold_sweep();
-    static const char *const list[] = {"ps", "--all", "--filter", "label=" IMAGE_LABEL, "--format", "{{.Names}}", NULL};
-    char *output = NULL;
-    if (!image->engine->name_word || image_ask(image->program, list, NULL, false, IMAGE_ASK_S, NULL, &output, NULL))
+    char *label = image_label(), *filter = xasprintf("label=%s", label), *output = NULL;
+    const char *const list[] = {"ps", "--all", "--filter", filter, "--format", "{{.Names}}", NULL};
+    bool listed = image->engine->name_word && image_ask(image->program, list, NULL, false, IMAGE_ASK_S, NULL, &output, NULL) == 0;
+    free(filter);
+    free(label);
+    if (!listed)
         return;
     char *name;
     for (int i = 0; (name = image_line(output, i)) && *name; i++, free(name))

@@ -52,7 +52,8 @@ void image_argv_free(char **argv);
 // Where upgate is started: is that directory in the container, too? Else "": the image's own. The caller frees.
 char *image_workdir(const struct image *image);
 
-// Removes containers that an upgate of this machine left, killed with all its helpers. Those of living ones stay.
+// Removes containers that an upgate of this machine, namespace of processes and user left, killed with all its helpers. Those of living ones
+// stay, and those of upgates that cannot be seen from here: an engine may be shared.
 void image_sweep(const struct image *image);
 
 // Removes a container of this name, running or not. No-op where there is none, or the engine keeps no list.

@@ -43,17 +43,57 @@ static void inputs_add_file(json_t *files, const char *path)
     free(text);
 }
 
-// A relative path is one of the side's workdir, which is one of ours.
-static void inputs_add_words(json_t *files, const struct plan_side *side, char **words)
+// Where a path in a container lies on this machine; NULL: in the image, which has an id, or in no mount. The caller frees.
+static char *inputs_mounted(const struct plan_side *side, const char *path)
+{
+    char *found = NULL;
+    size_t longest = 0;
+    for (char **mount = side->mounts; mount && *mount; mount++) {
+        size_t len = strcspn(*mount, ":");
+        char *source = xasprintf("%.*s", (int)len, *mount), *real = realpath(source, NULL);
+        const char *named = (*mount)[len] ? *mount + len + 1 : NULL, *target = named ? named : real;
+        size_t target_len = named ? strcspn(named, ":") : real ? strlen(real) : 0;
+        while (target_len > 1 && target[target_len - 1] == '/')
+            target_len--;
+        bool below = real && strncmp(path, target, target_len) == 0 && (!path[target_len] || path[target_len] == '/' || target_len == 1);
+        if (below && target_len > longest) {
+            const char *rest = path + target_len + (path[target_len] == '/');
+            free(found);
+            found = xasprintf("%s%s%s", real, *rest ? "/" : "", rest);
+            longest = target_len;
+        }
+        free(source);
+        free(real);
+    }
+    return found;
+}
+
+// A relative path is one of the side's workdir, which is one of ours; of an image, ours where it is mounted.
+static void inputs_add_words(json_t *files, const struct plan_side *side, const char *dir, char **words)
 {
     for (; words && *words; words++) {
         const char *option = **words == '-' ? strchr(*words, '=') : NULL, *word = option ? option + 1 : *words;
         char *there = side->workdir && word[0] != '/' ? xasprintf("%s/%s", side->workdir, word) : xstrdup(word);
-        char *path = plan_side_directory(side, there);
-        inputs_add_file(files, path);
+        char *path = side->image && there[0] != '/' ? xasprintf("%s/%s", dir, there) : plan_side_directory(side, there);
+        char *file = side->image ? inputs_mounted(side, path) : xstrdup(path);
+        if (file)
+            inputs_add_file(files, file);
+        free(file);
         free(path);
         free(there);
     }
+}
+
+// Does what a container finds depend on the directory that upgate is started in?
+static bool inputs_image_matters(const struct plan_side *side, const char *dir)
+{
+    bool matters = false;
+    for (char **mount = side->mounts; mount && *mount; mount++)
+        matters |= (*mount)[0] != '/';
+    char *here = side->workdir ? NULL : inputs_mounted(side, dir);
+    matters |= here != NULL;
+    free(here);
+    return matters;
 }
 
 json_t *inputs_describe(const struct plan *plan)
@@ -65,12 +105,11 @@ json_t *inputs_describe(const struct plan *plan)
         dir[0] = 0;
     for (int i = 0; i < PLAN_SIDES; i++) {
         const struct plan_side *side = &plan->sides[i];
-        if (side->image) // its files are the image's, which has an id
-            continue;
-        inputs_add_words(files, side, side->prefix);
+        matters = matters || (side->image && inputs_image_matters(side, dir));
+        inputs_add_words(files, side, dir, side->prefix);
         for (int k = 0; k < plan->workload_count; k++) {
-            inputs_add_words(files, side, plan->workloads[k].command);
-            matters = matters || (plan->workloads[k].command && !(side->workdir && side->workdir[0] == '/'));
+            inputs_add_words(files, side, dir, plan->workloads[k].command);
+            matters = matters || (!side->image && plan->workloads[k].command && !(side->workdir && side->workdir[0] == '/'));
         }
     }
     if (matters && dir[0])

@@ -10,8 +10,8 @@
 #include "harness/plan/plan.h"
 
 // {"directory": …, "files": {PATH: size and hash}}; new reference. Files are those among the words of commands and prefixes (and behind the
-// = of an option) that say by their name or by #! that they are read by an interpreter: others may be what the command writes. No directory
-// where none matters.
+// = of an option) that say by their name or by #! that they are read by an interpreter: others may be what the command writes. Of an image those
+// that are mounted. No directory where none matters.
 json_t *inputs_describe(const struct plan *plan);
 // What of `before` is not so now: "'/job/train.py' was changed; ..."; NULL: all of it is. `before` may be NULL: nothing is known. Caller frees.
 char *inputs_changes(const json_t *before, const json_t *now);

@@ -56,6 +56,7 @@ struct launch_spec {
     void (*on_start)(void *arg, int side_idx, pid_t pid);
     void *arg;
     int side_idx;
+    int image_idx; // of env.images and env.guests: the side of the plan that `side` is. In a control pair both are the baseline
     uint32_t control_ppm; // positive control: each of its steps takes so much longer; 0 = none
     const struct inject *inject; // of a traced launch whose GPU side is recorded, else NULL
     uint32_t inject_kinds;       // enum ug_spool_want

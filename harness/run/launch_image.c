@@ -52,7 +52,7 @@ static char *image_said(const struct launch *launch)
 
 static char **image_engine_argv(const struct launch_env *env, const struct launch_spec *spec, const struct launch *launch)
 {
-    const struct image *image = &env->images[spec->side_idx];
+    const struct image *image = &env->images[spec->image_idx];
     char *mounts[IMAGE_MOUNTS] = {0};
     int count = 0;
     mounts[count++] = xasprintf("%s:%s", launch->steps_path, launch->steps_path);
@@ -76,7 +76,7 @@ static char **image_engine_argv(const struct launch_env *env, const struct launc
 static int image_engine_failed(const struct launch_env *env, const struct launch_spec *spec, struct launch *launch,
                                struct error *local, struct error *err)
 {
-    const struct image *image = &env->images[spec->side_idx];
+    const struct image *image = &env->images[spec->image_idx];
     int status = 0;
     struct rusage usage;
     struct pollfd end = {.fd = launch->engine_fd >= 0 ? launch->engine_fd : launch->pid_fd, .events = POLLIN};
@@ -97,7 +97,7 @@ static int image_engine_failed(const struct launch_env *env, const struct launch
 static int image_place(const struct launch_env *env, const struct launch_spec *spec, struct launch *launch,
                        const struct image_guest *guest, struct error *err)
 {
-    const char *engine = image_engine_name(&env->images[spec->side_idx]);
+    const char *engine = image_engine_name(&env->images[spec->image_idx]);
     if (guest->pid <= 0)
         return error_set(err, -EPERM, "failed to start side '%s': the processes that %s has started cannot be seen from here; run "
                                       "upgate outside of containers, or with the machine's pid namespace",
@@ -128,7 +128,7 @@ static void image_send(const struct launch_env *env, const struct launch_spec *s
             putenv(at);
     launch_set_environment(env, spec, launch);
     cpu_set_t cpus = launch_cpus(env, spec->workload);
-    char *dir = spec->side->workdir ? xstrdup(spec->side->workdir) : image_workdir(&env->images[spec->side_idx]);
+    char *dir = spec->side->workdir ? xstrdup(spec->side->workdir) : image_workdir(&env->images[spec->image_idx]);
     const struct image_start start = {
         .dir = dir, .argv = argv, .env = environ, .cpus = &cpus, .output_fd = launch->output_fd};
     _exit(image_hold_start(launch->hold, &start, &err) ? 1 : 0);
@@ -183,7 +183,7 @@ static int image_hear(const struct launch_env *env, const struct launch_spec *sp
         return image_engine_failed(env, spec, launch, &local, err);
     }
     if (event.what == INSIDE_FAILED) {
-        char *dir = spec->side->workdir ? xstrdup(spec->side->workdir) : image_workdir(&env->images[spec->side_idx]);
+        char *dir = spec->side->workdir ? xstrdup(spec->side->workdir) : image_workdir(&env->images[spec->image_idx]);
         rc = image_begin_error(spec, &event, argv, dir, err);
         free(dir);
         return rc;
@@ -200,7 +200,7 @@ static int image_start(struct launch_env *env, const struct launch_spec *spec, s
     int rc = image_hold_hello(launch->hold, launch->pid_fd, image_in_s(IMAGE_HELLO_S), &guest, &local);
     if (rc)
         return image_engine_failed(env, spec, launch, &local, err);
-    env->guests[spec->side_idx] = guest.hello;
+    env->guests[spec->image_idx] = guest.hello;
     rc = image_place(env, spec, launch, &guest, err);
     if (rc == 0) {
         launch->engine_fd = launch->pid_fd; // which outlives the program
@@ -237,7 +237,7 @@ int launch_image_fork(struct launch_env *env, const struct launch_spec *spec, st
 
 bool launch_image_loads(const struct launch_env *env, const struct launch_spec *spec, const char *library)
 {
-    const struct inside_hello *guest = &env->guests[spec->side_idx];
+    const struct inside_hello *guest = &env->guests[spec->image_idx];
     if (!spec->side->image || !guest->magic)
         return true;
     return guest->glibc_major && guest->glibc_major * 1000 + guest->glibc_minor >= image_glibc_needed(library);

@@ -180,10 +180,15 @@ static bool pair_wait_held(struct pair_run *run, int side, uint32_t slots)
         int rc = reader_wait_held(launch->reader, slots, clock_monotonic_ns() + PAIR_LOOK_NS);
         if (rc == 0)
             return true;
-        if (rc == -ESRCH) { // every rank has ended; its launcher may live a little longer
-            while (!launch_wait(launch, clock_monotonic_ns() + PAIR_LOOK_NS))
+        if (rc == -ESRCH) {
+            // Every rank has ended. Its launcher may live a little longer, or start another program, which must find an open gate: it would
+            // be held where the first one stopped, and nobody waits for it there.
+            reader_open_gate(launch->reader);
+            while (!launch_wait(launch, clock_monotonic_ns() + PAIR_LOOK_NS)) {
                 if (!pair_patience(run, side))
                     return false;
+                pair_drain(run, side);
+            }
             return false;
         }
         if (pair_no_room(run, side, slots) || pair_check_even(run->spec, run->pair, side) || launch_ended(launch) || !pair_patience(run, side))
@@ -270,6 +275,7 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .inject_kinds = spec->inject_kinds,
                                       .arg = spec->arg,
                                       .side_idx = side,
+                                      .image_idx = spec->equal ? 0 : side,
                                       .control_ppm = side == 1 && !spec->control_frozen
                                                          ? spec->control_ppm
                                                          : 0};

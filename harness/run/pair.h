@@ -26,6 +26,7 @@ struct pair_block { // as table block
 struct pair_spec {
     const struct plan *plan;
     const struct plan_workload *workload;
+    bool equal; // a control: both sides of `plan` are the baseline, and run in its image
     enum plan_interleave interleave; // never AUTO
     uint64_t seed;       // of the workload
     uint64_t coin_seed;  // of the order of turns

@@ -237,7 +237,26 @@ static int64_t samples_rank(const struct launch *launch, uint32_t slot)
     return reader_slot(launch->reader, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
 }
 
-static int samples_store_ranks(const struct launch *launch, int64_t launch_id, struct store *store,
+// Of each slot, and no two the same: processes may say one rank, by a launcher around the job that spoke to its parent, or one behind the
+// other. Who comes later is counted on, in the order of the ranks. The caller frees.
+static int64_t *samples_ranks(const struct launch *launch)
+{
+    uint32_t count = reader_slot_count(launch->reader);
+    int64_t *ranks = xcalloc(UG_STEP_SLOTS_MAX, sizeof *ranks), span = 0; // of all: a process may take back that it has a slot
+    for (uint32_t slot = 0; slot < UG_STEP_SLOTS_MAX; slot++)
+        ranks[slot] = slot < count ? samples_rank(launch, slot) : (int64_t)slot;
+    for (uint32_t slot = 0; slot < count; slot++)
+        span = ranks[slot] >= span ? ranks[slot] + 1 : span;
+    for (uint32_t slot = count; slot-- > 0;) {
+        int64_t same = 0;
+        for (uint32_t before = 0; before < slot; before++)
+            same += ranks[before] == ranks[slot];
+        ranks[slot] += same * span;
+    }
+    return ranks;
+}
+
+static int samples_store_ranks(const struct launch *launch, const int64_t *ranks, int64_t launch_id, struct store *store,
                                struct error *err)
 {
     struct reader_slot info;
@@ -246,11 +265,11 @@ static int samples_store_ranks(const struct launch *launch, int64_t launch_id, s
         if (reader_slot(launch->reader, slot, &info) == 0)
             rc = store_exec(store, err,
                             "INSERT OR REPLACE INTO launch_rank (launch_id, rank, pid) VALUES (?, ?, ?)",
-                            "iii", launch_id, (int64_t)info.rank, (int64_t)info.pid);
+                            "iii", launch_id, ranks[slot], (int64_t)info.pid);
     return rc;
 }
 
-static int samples_store_spans(const struct samples *samples, const struct launch *launch,
+static int samples_store_spans(const struct samples *samples, const struct launch *launch, const int64_t *ranks,
                                int64_t launch_id, struct store *store, struct error *err)
 {
     int rc = 0;
@@ -260,7 +279,7 @@ static int samples_store_spans(const struct samples *samples, const struct launc
         rc = store_exec(store, err,
                         "INSERT OR REPLACE INTO phase_span (launch_id, rank, begin_ns, depth, dur_ns, name) "
                         "VALUES (?, ?, ?, ?, ?, ?)",
-                        "iiiiis", launch_id, samples_rank(launch, phase->slot),
+                        "iiiiis", launch_id, ranks[phase->slot],
                         span->begin_ns - launch->started_ns, (int64_t)span->depth,
                         span->end_ns - span->begin_ns, phase->name);
     }
@@ -272,7 +291,7 @@ static int samples_store_spans(const struct samples *samples, const struct launc
     return rc;
 }
 
-static int samples_store_steps(const struct samples *samples, const struct launch *launch,
+static int samples_store_steps(const struct samples *samples, const struct launch *launch, const int64_t *ranks,
                                int64_t launch_id, struct store *store, struct error *err)
 {
     int rc = 0;
@@ -282,7 +301,7 @@ static int samples_store_steps(const struct samples *samples, const struct launc
         rc = store_exec(store, err,
                         "INSERT OR REPLACE INTO step (launch_id, rank, idx, begin_ns, dur_ns, late_ns, "
                         "samples) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                        "iiiiiId", launch_id, samples_rank(launch, step->slot), (int64_t)step->idx,
+                        "iiiiiId", launch_id, ranks[step->slot], (int64_t)step->idx,
                         step->begin_ns - launch->started_ns, step->end_ns - step->begin_ns,
                         step->sched_ns ? &late : NULL, step->samples);
     }
@@ -291,13 +310,13 @@ static int samples_store_steps(const struct samples *samples, const struct launc
         rc = store_exec(store, err,
                         "INSERT OR REPLACE INTO loss (launch_id, rank, step, value, bits) "
                         "VALUES (?, ?, ?, ?, ?)",
-                        "iiidb", launch_id, samples_rank(launch, loss->slot), (int64_t)loss->idx,
+                        "iiidb", launch_id, ranks[loss->slot], (int64_t)loss->idx,
                         loss->value, &loss->value, sizeof loss->value);
     }
     return rc;
 }
 
-static int samples_store_tensors(const struct samples *samples, const struct launch *launch,
+static int samples_store_tensors(const struct samples *samples, const int64_t *ranks,
                                  int64_t launch_id, struct store *store, struct error *err)
 {
     int rc = 0;
@@ -308,7 +327,7 @@ static int samples_store_tensors(const struct samples *samples, const struct lau
         rc = store_exec(store, err,
                         "INSERT OR REPLACE INTO tensor (launch_id, rank, step, name, dtype, count, digest, "
                         "data, sketch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, nullif(?, x''))",
-                        "iiissisbb", launch_id, samples_rank(launch, tensor->slot),
+                        "iiissisbb", launch_id, ranks[tensor->slot],
                         (int64_t)tensor->idx, tensor->name, samples_dtype(tensor->dtype),
                         (int64_t)tensor->count, digest, tensor->data, tensor->data_bytes, tensor->sketch,
                         tensor->sketch ? (size_t)TENSOR_SKETCH_BYTES : (size_t)0);
@@ -316,7 +335,7 @@ static int samples_store_tensors(const struct samples *samples, const struct lau
     return rc;
 }
 
-static int samples_store_named(const struct samples *samples, const struct launch *launch,
+static int samples_store_named(const struct samples *samples, const int64_t *ranks,
                                int64_t launch_id, struct store *store, struct error *err)
 {
     int rc = 0;
@@ -325,7 +344,7 @@ static int samples_store_named(const struct samples *samples, const struct launc
         rc = store_exec(store, err,
                         "INSERT OR REPLACE INTO step_phase (launch_id, rank, name, count, total_ns) "
                         "VALUES (?, ?, ?, ?, ?)",
-                        "iisii", launch_id, samples_rank(launch, phase->slot), phase->name,
+                        "iisii", launch_id, ranks[phase->slot], phase->name,
                         phase->count, phase->total_ns);
     }
     for (size_t i = 0; i < samples->note_count && rc == 0; i++) {
@@ -333,7 +352,7 @@ static int samples_store_named(const struct samples *samples, const struct launc
         rc = store_exec(store, err,
                         "INSERT OR REPLACE INTO launch_value (launch_id, rank, name, value) "
                         "VALUES (?, ?, ?, ?)",
-                        "iisd", launch_id, samples_rank(launch, note->slot), note->name, note->value);
+                        "iisd", launch_id, ranks[note->slot], note->name, note->value);
     }
     return rc;
 }
@@ -388,7 +407,7 @@ static int samples_store_ledger(const struct samples *samples, const struct laun
 }
 
 // From the start of the launch to the first step call of each rank.
-static int samples_store_startup(const struct launch *launch, int64_t launch_id, struct store *store,
+static int samples_store_startup(const struct launch *launch, const int64_t *ranks, int64_t launch_id, struct store *store,
                                  struct error *err)
 {
     struct reader_slot info;
@@ -400,14 +419,14 @@ static int samples_store_startup(const struct launch *launch, int64_t launch_id,
         rc = store_exec(store, err,
                         "INSERT OR REPLACE INTO launch_value (launch_id, rank, name, value) "
                         "VALUES (?, ?, 'startup_time_ns', ?)",
-                        "iid", launch_id, (int64_t)info.rank, (double)((int64_t)info.claim_ns - launch->started_ns));
+                        "iid", launch_id, ranks[slot], (double)((int64_t)info.claim_ns - launch->started_ns));
     }
     return rc;
 }
 
 // Of all its servers together, whichever of them answered: under the lowest rank, so that those of other nodes lie beside it.
-static int samples_store_requests(const struct samples *samples, const struct launch *launch, int64_t launch_id, struct store *store,
-                                  struct error *err)
+static int samples_store_requests(const struct samples *samples, const struct launch *launch, const int64_t *ranks, int64_t launch_id,
+                                  struct store *store, struct error *err)
 {
     const struct {
         const char *name;
@@ -418,7 +437,7 @@ static int samples_store_requests(const struct samples *samples, const struct la
     int64_t rank = INT64_MAX;
     int rc = 0;
     for (uint32_t slot = 0; slot < reader_slot_count(launch->reader); slot++)
-        rank = samples_rank(launch, slot) < rank ? samples_rank(launch, slot) : rank;
+        rank = ranks[slot] < rank ? ranks[slot] : rank;
     for (size_t i = 0; i < sizeof values / sizeof *values && samples->requests && rc == 0; i++)
         rc = store_exec(store, err, "INSERT OR REPLACE INTO launch_value (launch_id, rank, name, value) VALUES (?, ?, ?, ?)", "iisd",
                         launch_id, rank, values[i].name, (double)values[i].count);
@@ -428,21 +447,23 @@ static int samples_store_requests(const struct samples *samples, const struct la
 int samples_store(const struct samples *samples, const struct launch *launch, int64_t launch_id,
                   struct store *store, struct error *err)
 {
-    int rc = samples_store_ranks(launch, launch_id, store, err);
+    int64_t *ranks = samples_ranks(launch);
+    int rc = samples_store_ranks(launch, ranks, launch_id, store, err);
     if (rc == 0)
-        rc = samples_store_steps(samples, launch, launch_id, store, err);
+        rc = samples_store_steps(samples, launch, ranks, launch_id, store, err);
     if (rc == 0)
-        rc = samples_store_spans(samples, launch, launch_id, store, err);
+        rc = samples_store_spans(samples, launch, ranks, launch_id, store, err);
     if (rc == 0)
-        rc = samples_store_tensors(samples, launch, launch_id, store, err);
+        rc = samples_store_tensors(samples, ranks, launch_id, store, err);
     if (rc == 0)
-        rc = samples_store_named(samples, launch, launch_id, store, err);
+        rc = samples_store_named(samples, ranks, launch_id, store, err);
     if (rc == 0)
-        rc = samples_store_startup(launch, launch_id, store, err);
+        rc = samples_store_startup(launch, ranks, launch_id, store, err);
     if (rc == 0)
-        rc = samples_store_requests(samples, launch, launch_id, store, err);
+        rc = samples_store_requests(samples, launch, ranks, launch_id, store, err);
     if (rc == 0)
         rc = samples_store_ledger(samples, launch, launch_id, store, err);
+    free(ranks);
     return rc;
 }
 

@@ -55,10 +55,11 @@ static void session_catch_signals(void)
 {
     struct sigaction bus = {.sa_sigaction = session_on_bus, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigaction(SIGBUS, &bus, NULL);
-    struct sigaction action = {.sa_handler = session_on_signal}; // no SA_RESTART: waits must end
+    struct sigaction action = {.sa_handler = session_on_signal}, before; // no SA_RESTART: waits must end
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) // nohup: the run outlives its terminal
+        sigaction(SIGHUP, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); // a file at the limit of its size is an error in words
 }
@@ -143,8 +144,10 @@ static int session_claim(struct session *session, struct error *err)
     if (rc)
         return rc;
     rc = store_check_writer(session->store, err);
-    if (rc == 0)
-        rc = session_store_state(session->store, "running", true, err);
+    if (rc == 0) {
+        store_get_int(session->store, &session->ended_before_ns, NULL, "SELECT ended_wall_ns FROM run WHERE state = 'done'", "");
+        rc = session_store_state(session->store, "running", NULL, err);
+    }
     if (rc == 0)
         rc = store_commit(session->store, err);
     else
@@ -615,10 +618,27 @@ static int session_loop(struct session *session, struct error *err)
     return rc;
 }
 
+// A run that was done is gone on with, and nothing was left to make: it stays as it was.
+static bool session_is_as_before(const struct session *session)
+{
+    return session->ended_before_ns && !session->launched;
+}
+
+int64_t session_ended_wall_ns(const struct session *session)
+{
+    return session_is_as_before(session) ? session->ended_before_ns : clock_wall_ns();
+}
+
+// whole: nothing cut it short.
+static int session_store_end(struct session *session, bool whole, struct error *err)
+{
+    int64_t ended_ns = session_ended_wall_ns(session);
+    return session_store_state(session->store, whole || session_is_as_before(session) ? "done" : "interrupted", &ended_ns, err);
+}
+
 static int session_finish(struct session *session, enum exit_code *ret_exit, struct error *err)
 {
-    const char *state = session_stop ? "interrupted" : "done";
-    int rc = session_store_state(session->store, state, false, err);
+    int rc = session_store_end(session, !session_stop, err);
     if (rc == 0 && !session_stop)
         rc = gate_certify(session->store, err);
     if (rc == 0)
@@ -642,7 +662,7 @@ static int session_all(struct session *session, enum exit_code *ret_exit, struct
     if (rc == 0 && leads)
         rc = session_finish(session, ret_exit, err);
     else if (rc == 0)
-        rc = session_store_state(session->store, session_stop ? "interrupted" : "done", false, err);
+        rc = session_store_end(session, !session_stop, err);
     // The verdict stands from here on, whatever becomes of these.
     if (rc == 0 && leads && !session_stop && !session->aa && session->lost < SESSION_LOST_MAX &&
         session->plan->schedule.traced_launches)
@@ -669,7 +689,7 @@ int session_run(const struct session_opts *opts, struct store **ret_store, enum 
     if (session.nodes && rc)
         nodes_end(session.nodes, error_exit_code(rc));
     struct error late = {0};
-    if (rc && session.claimed && session_store_state(session.store, "interrupted", false, &late))
+    if (rc && session.claimed && session_store_end(&session, false, &late))
         log_warn("the store still says that this run goes on: %s", late.text); // `--resume` finds that it does not
     if (rc == 0) {
         *ret_store = session.store;

@@ -64,6 +64,8 @@ struct session {
     struct session_peers *peers; // likewise
     int lost;         // pairs in a row for which another node was lost
     bool traced_told; // why launches are not traced, or not wholly
+    bool launched;             // a pair was stored
+    int64_t ended_before_ns;   // of a run that was done and is gone on with: when, by the wall clock; else 0
     // What the display shows.
     int workload_idx;
     const char *phase;
@@ -93,6 +95,9 @@ int session_store_result(struct session *session, struct session_workload *workl
                          const struct pair_spec *spec, const struct pair *pair, struct error *err);
 
 extern volatile int session_stop; // set by SIGINT, SIGTERM, SIGHUP
+
+// When the run ends, if it ends now: what was done and had nothing left to make has ended when it had before.
+int64_t session_ended_wall_ns(const struct session *session);
 
 // One pair of a workload, retried by the rules of `auto`, stored. 0: go on (look at broken); -errno:
 // the session ends with this error.

@@ -454,10 +454,28 @@ int session_store_result(struct session *session, struct session_workload *workl
     return rc;
 }
 
+static const char *session_why_unstarted(const struct pair *pair)
+{
+    return pair->start_error[0] ? pair->start_error[0] : pair->start_error[1];
+}
+
 static int session_start_error(const struct pair *pair, struct error *err)
 {
-    const char *text = pair->start_error[0] ? pair->start_error[0] : pair->start_error[1];
-    return error_set(err, -ENOEXEC, "%s", text);
+    return error_set(err, -ENOEXEC, "%s", session_why_unstarted(pair));
+}
+
+static bool session_has_pairs(const struct session *session)
+{
+    int64_t count = 0;
+    store_get_int(session->store, &count, NULL, "SELECT count(*) FROM pair", "");
+    return count > 0;
+}
+
+// Both sides could be started before. A file system that is gone, an environment that is being renewed: once it is back the run goes on, and a
+// pair of this would stand in it as a failure of that side.
+static int session_note_unstarted(struct session *session, const struct pair *pair, struct error *err)
+{
+    return store_note(session->store, err, "warning", "a pair was not made: %s", session_why_unstarted(pair));
 }
 
 // Both launches of a control pair are the baseline's: one tells of it, and none of the candidate.
@@ -475,6 +493,7 @@ int session_pair_control(struct session *session, struct session_workload *workl
     struct plan equal = *session->plan; // as it is, but for the side that is the baseline twice
     equal.sides[1] = equal.sides[0];
     spec.plan = &equal;
+    spec.equal = true;
     spec.on_held = session->begun_with[0] ? session_on_held_control : NULL;
     spec.control_ppm = (uint32_t)lround(1e6 * control->share);
     spec.control_frozen = control->frozen;
@@ -558,9 +577,11 @@ int session_pair(struct session *session, struct session_workload *workload, con
             for (int side = 0; side < PLAN_SIDES; side++)
                 if (pair->launches[side] && samples_steps(pair->launches[side]) >= 0)
                     workload->steps_seen |= 1 << side;
-            rc = session_store_result(session, workload, phase, idx, &spec, pair, err);
+            bool unstarted = pair->start_error[0] || pair->start_error[1];
+            rc = unstarted && session_has_pairs(session) ? session_note_unstarted(session, pair, err)
+                                                         : session_store_result(session, workload, phase, idx, &spec, pair, err);
             // A side that cannot be executed at all is a mistake in the plan, not a finding.
-            if (rc == 0 && (pair->start_error[0] || pair->start_error[1]))
+            if (rc == 0 && unstarted)
                 rc = session_start_error(pair, err);
         }
         if ((was_auto || note) && !again && pair->state == PAIR_VALID && rc == 0) {

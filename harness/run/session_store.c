@@ -89,20 +89,20 @@ int session_store_create(struct store *store, const struct plan *plan, bool aa,
     return rc;
 }
 
-int session_store_state(struct store *store, const char *state, bool writing, struct error *err)
-{
-    int64_t pid = getpid(), start = process_start_ticks(getpid()), now = clock_wall_ns();
-    return store_exec(store, err,
-                      "UPDATE run SET state = ?, ended_wall_ns = ?, writer_pid = ?, writer_start = ?",
-                      "sIII", state, writing ? NULL : &now, writing ? &pid : NULL,
-                      writing ? &start : NULL);
-}
-
-int session_store_writer(struct store *store, bool writing, struct error *err)
+int session_store_state(struct store *store, const char *state, const int64_t *ended_wall_ns, struct error *err)
 {
     int64_t pid = getpid(), start = process_start_ticks(getpid());
-    return store_exec(store, err, "UPDATE run SET writer_pid = ?, writer_start = ?", "II",
-                      writing ? &pid : NULL, writing ? &start : NULL);
+    return store_exec(store, err,
+                      "UPDATE run SET state = ?, ended_wall_ns = ?, writer_pid = ?, writer_start = ?",
+                      "sIII", state, ended_wall_ns, ended_wall_ns ? NULL : &pid, ended_wall_ns ? NULL : &start);
+}
+
+int session_store_writer(struct store *store, const int64_t *ended_wall_ns, struct error *err)
+{
+    int64_t pid = getpid(), start = process_start_ticks(getpid());
+    return store_exec(store, err,
+                      "UPDATE run SET ended_wall_ns = coalesce(?, ended_wall_ns), writer_pid = ?, writer_start = ?",
+                      "III", ended_wall_ns, ended_wall_ns ? NULL : &pid, ended_wall_ns ? NULL : &start);
 }
 
 static int session_store_launch(struct store *store, int64_t pair_id, int side,

@@ -30,10 +30,10 @@ enum plan_interleave session_interleave(const struct plan *plan, const struct pl
 
 ERROR_CHECKED int session_store_create(struct store *store, const struct plan *plan, bool aa,
                          const json_t *command_line, const json_t *host, struct error *err);
-// The live writer: this process, or nobody. state: running, done, interrupted.
-ERROR_CHECKED int session_store_state(struct store *store, const char *state, bool writing, struct error *err);
-// Who writes, of a run whose state is to stay: this process, or nobody.
-ERROR_CHECKED int session_store_writer(struct store *store, bool writing, struct error *err);
+// state: running, done, interrupted. When it ended: nobody writes any more; NULL: this process does, and it has not ended.
+ERROR_CHECKED int session_store_state(struct store *store, const char *state, const int64_t *ended_wall_ns, struct error *err);
+// Likewise of a run whose state is to stay; NULL: this process writes, and when it ended is left as it is.
+ERROR_CHECKED int session_store_writer(struct store *store, const int64_t *ended_wall_ns, struct error *err);
 ERROR_CHECKED int session_store_pair(struct store *store, const struct session_pair_row *row,
                        const struct pair_spec *spec, const struct pair *pair, struct error *err);
 ERROR_CHECKED int session_store_workload(struct store *store, int64_t id, enum plan_interleave interleave,

@@ -333,7 +333,7 @@ static int traced_workload(struct session *session, int idx)
 void traced_run(struct session *session)
 {
     struct error err = {0};
-    int rc = session_store_writer(session->store, true, &err);
+    int rc = session_store_writer(session->store, NULL, &err);
     if (rc)
         traced_note(session, "launches are not traced", &err);
     for (int i = 0; i < session->plan->workload_count && rc == 0 && !session_stop; i++)
@@ -341,6 +341,7 @@ void traced_run(struct session *session)
     if (session_stop)
         log_warn("interrupted while tracing: the verdict stands, `--resume` makes the traced launches that "
                  "are missing");
-    if (session_store_writer(session->store, false, &err))
+    int64_t ended_ns = session_ended_wall_ns(session); // they are the run's, too
+    if (session_store_writer(session->store, &ended_ns, &err))
         log_warn("%s", err.text);
 }

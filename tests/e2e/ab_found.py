@@ -95,6 +95,39 @@ sys.exit(max(rank.wait() for rank in ranks))
     assert held == [(0,)], held
 
 
+def test_ranks_that_the_job_alone_knows(case):
+    """Spawned in a batch script, whose own rank all of them inherit: torch.distributed says which one each is, and none is stored over another."""
+    program(case, """
+import types
+rank, distributed = int(os.environ['SPAWNED']), types.ModuleType('torch.distributed')
+distributed.is_available = distributed.is_initialized = lambda: True
+distributed.get_rank, distributed.get_world_size = lambda: rank, lambda: 2
+sys.modules['torch.distributed'] = distributed
+with open('ranks', 'a') as file:
+    file.write('%d %d\\n' % (rank, os.getpid()))
+train(60)
+""")
+    case.write("launch.py", """
+import os, subprocess, sys
+ranks = [subprocess.Popen([sys.executable, sys.argv[1]], env=dict(os.environ, SPAWNED=str(rank))) for rank in (1, 0)]
+sys.exit(max(rank.wait() for rank in ranks))
+""")
+    case.plan({"command": ["{python}", case.path("launch.py"), case.path("train.py")]},
+              *[{"python": sys.executable, "env": {"PYTHONPATH": os.path.join(SOURCE, "tests/e2e/fake_torch"), "SIDE": side}} for side in "ab"])
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        case.env.pop(name, None)
+    done = case.run(env={"SLURM_PROCID": "0"})
+    check_code(done, 0, 3)
+    check_says(done, "60 a rank, 2 ranks")
+    with open(case.path("ranks")) as file:
+        told = {tuple(map(int, line.split())) for line in file}
+    stored = case.rows("SELECT rank, pid FROM launch_rank")
+    assert len(stored) >= 12 and set(stored) <= told, (stored, told)
+    counts = case.rows("SELECT DISTINCT count(*), count(DISTINCT rank) FROM step s JOIN launch l ON l.id = s.launch_id JOIN pair p ON p.id = l.pair_id "
+                       "WHERE p.state = 'valid' GROUP BY l.id")
+    assert counts == [(120, 2)], counts
+
+
 def test_ddp_under_torchrun(case):
     """The real thing: DistributedDataParallel over gloo, twice the code of the user in each step of the candidate."""
     python = os.path.join(SOURCE, "envs/candidate/bin/python")

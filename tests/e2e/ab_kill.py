@@ -196,7 +196,7 @@ def hiding(kinds):
 
 def end_by(case, number, workload, **schedule):
     case.plan(workload, looks=[30], **schedule)
-    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    process = case.start("ab", case.plan_path, "-o", case.db_path, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     wait_for_pairs(case, 1)
     time.sleep(0.1)
     started = time.monotonic()
@@ -216,6 +216,15 @@ def test_signals_that_end_a_run(case):
                                          (signal.SIGHUP, SLOW, "launches")):
         end_by(case, number, workload, interleave=interleave)
         os.unlink(case.db_path)
+
+
+def test_a_hang_up_that_nohup_ignores(case):
+    """The terminal goes, and the run goes on."""
+    case.plan(MODEL, looks=[6])
+    process = case.start("ab", case.plan_path, "-o", case.db_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_for_pairs(case, 1)
+    process.send_signal(signal.SIGHUP)
+    check_judged(case, case.finish(process))
 
 
 def test_interrupted_run_goes_on(case):
@@ -255,6 +264,25 @@ def test_a_side_that_is_upgraded_meanwhile(case):
     assert earlier(case) == before and case.value("SELECT state FROM run") == "interrupted"
     install("1.0")
     interrupt_after(case, go_on(case), len(before["pair"]) + 1)
+    check_kept(case, before)
+
+
+def test_a_side_that_is_not_there_for_a_while(case):
+    """Said each time, and no failure of that side: once it is back the run goes on."""
+    os.symlink(SH, case.path("shell"))
+    case.plan({"command": ["{python}", "-c", "sleep 0.3; " + WORK], "steps_from": "off"}, {"python": SH},
+              {"python": case.path("shell")}, looks=[4], interleave="launches")
+    interrupt_after(case, case.start("ab", case.plan_path, "-o", case.db_path), 1)
+    before = earlier(case)
+    os.rename(case.path("shell"), case.path("gone"))
+    for _ in range(2):
+        done = case.resume()
+        check_code(done, 4)
+        check_says(done, "side 'new'", case.path("shell"), "No such file")
+        assert earlier(case)["pair"] == before["pair"]
+    assert case.value("SELECT count(*) FROM note WHERE text LIKE 'a pair was not made: %No such file%'") == 2
+    os.rename(case.path("gone"), case.path("shell"))
+    check_judged(case, case.resume())
     check_kept(case, before)
 
 

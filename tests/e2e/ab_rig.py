@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import sqlite3
@@ -255,6 +256,17 @@ def as_nobody(case):
         if subprocess.run(words + ["test", test, path], stderr=subprocess.PIPE).returncode:
             raise Skip("nobody cannot reach " + path)
     return words
+
+
+def image_label():
+    """By which an upgate of this machine, namespace of processes and user knows its containers."""
+    for path in ("/etc/machine-id", "/proc/sys/kernel/random/boot_id"):
+        if os.path.exists(path):
+            with open(path) as file:
+                machine = re.match("[0-9a-fA-F-]*", file.read()).group()
+            if machine:
+                break
+    return "upgate=%s.%d.%d" % (machine, os.stat("/proc/self/ns/pid").st_ino, os.geteuid())
 
 
 def mount_tmpfs(case, name, options):

@@ -300,6 +300,19 @@ def test_one_workload_fails_and_another_is_judged(case):
     assert case.value("SELECT verdict FROM cell WHERE workload = 'w1' AND gating") == "pass"
 
 
+def test_one_program_after_another(case):
+    """The second one makes more steps than the first: it is not held where that one stopped, for nobody would let it go."""
+    case.write("work.py", "import sys, upgate\nfor _ in upgate.steps(range(int(sys.argv[1])), samples=1):\n    sum(range(3000))\n")
+    case.plan({"command": [SH, "-c", "python3 work.py 20 && python3 work.py 400"]}, block="1ms", timeout="8s")
+    done = case.run()
+    check_code(done, 0, 3)
+    assert case.pairs() == 3 and case.pairs("failed") == 0, str(done)
+    assert interleaves(case) == [("w0", "steps")], str(done)
+    counts = case.rows("SELECT DISTINCT count(*) FROM step s JOIN launch l ON l.id = s.launch_id JOIN pair p ON p.id = l.pair_id "
+                       "WHERE p.state = 'valid' GROUP BY l.id")
+    assert counts == [(420,)], counts
+
+
 def test_timeout_counts_the_own_time_only(case):
     """Turns of many short blocks: the timeout falls within a side's own time, and does fall."""
     python(case, "steps(100000, 30000)", steps=100000, timeout="700ms", block="2ms")

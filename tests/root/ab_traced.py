@@ -73,6 +73,10 @@ def test_both_sides_are_recorded(case):
     assert all(peak is None or peak / 2 < resident < 1.1 * peak for _, _, resident, peak, _, _ in held), held
     assert case.value("SELECT count(*) FROM launch_memory m JOIN launch l ON l.id = m.launch_id JOIN pair p ON p.id = l.pair_id "
                       "WHERE p.phase <> 'traced'") == 0
+    # The run took as long as all its launches, the traced ones included; gone on with below, it takes no longer.
+    took = "SELECT ended_wall_ns - started_wall_ns FROM run"
+    took_ns = case.value(took)
+    assert took_ns >= case.value("SELECT max(ended_ns) - min(started_ns) FROM pair"), took_ns
     before = verdict(case)
     stalls = case.run("stalls", case.db_path)
     check_code(stalls, 0)
@@ -82,6 +86,7 @@ def test_both_sides_are_recorded(case):
     check_code(case.resume(), done.code)
     assert verdict(case) == before
     assert traced_pairs(case) == 1
+    assert case.value(took) == took_ns
 
 
 PLANTED_MEMORY = """

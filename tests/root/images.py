@@ -434,7 +434,8 @@ def test_container_ended_by_somebody_else(case):
 
 
 def test_left_containers_are_removed_by_the_next_run(case):
-    engine.podman("create", "--label", "upgate", "--name", "upgate-1-1-launch-0", "localhost/guest:1", "/guest")
+    engine.podman("create", "--label", ab_rig.image_label(), "--name", "upgate-1-1-launch-0", "localhost/guest:1", "/guest")
+    engine.podman("create", "--label", "upgate=elsewhere.1.0", "--name", "upgate-1-2-launch-0", "localhost/guest:1", "/guest")
     engine.podman("create", "--name", "upgate-1-1-not-ours", "localhost/guest:1", "/guest")
     holds = ["/dev/shm/upgate-1-1-launch-0.hold", "/dev/shm/upgate-%d-%s-launch-0.hold" % (os.getpid(), read("/proc/self/stat").split()[21].decode())]
     for hold in holds:
@@ -444,8 +445,8 @@ def test_left_containers_are_removed_by_the_next_run(case):
     assert [os.path.exists(hold) for hold in holds] == [False, True]  # the second is a living process's
     os.rmdir(holds[1])
     left = engine.podman("ps", "--all", "--format", "{{.Names}}").split()
-    engine.podman("rm", "upgate-1-1-not-ours")
-    assert left == ["upgate-1-1-not-ours"], left
+    engine.podman("rm", "upgate-1-1-not-ours", "upgate-1-2-launch-0")
+    assert sorted(left) == ["upgate-1-1-not-ours", "upgate-1-2-launch-0"], left
 
 
 # --- other engines, by what they are told ---------------------------------------------------------

@@ -68,6 +68,34 @@ TEST(requests_are_counted_by_how_they_were_answered)
     world_close(&world);
 }
 
+static void idle_as_rank_3(void *arg)
+{
+    setenv("RANK", "3", 1);
+    idle(arg);
+}
+
+TEST(processes_of_one_rank_are_kept_apart)
+{
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    setenv("SLURM_PROCID", "0", 1); // of the batch script around them
+    struct pair_rows rows = recorded(idle, 3);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM step WHERE launch_id = 1"), 3);
+    CHECK_INT(world_number(&world, "SELECT count(DISTINCT rank) FROM step WHERE launch_id = 1 AND rank BETWEEN 0 AND 2"), 3);
+    CHECK_INT(world_number(&world, "SELECT count(DISTINCT pid) FROM launch_rank WHERE launch_id = 1 AND rank BETWEEN 0 AND 2"), 3);
+    pair_rows_clear(&rows);
+    world_close(&world);
+}
+
+TEST(a_rank_that_comes_twice_is_counted_on)
+{
+    struct pair_rows rows = recorded(idle_as_rank_3, 2);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM step WHERE launch_id = 1 AND rank IN (3, 7)"), 2);
+    pair_rows_clear(&rows);
+    world_close(&world);
+}
+
 TEST(without_requests_there_is_no_row)
 {
     struct pair_rows rows = recorded(idle, 1);

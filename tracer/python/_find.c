@@ -154,7 +154,8 @@ static void tell_ranks(void)
         ask_distributed(distributed, "is_initialized") == 1) {
         rank = ask_distributed(distributed, "get_rank");
         size = ask_distributed(distributed, "get_world_size");
-        if (rank >= 0 && size > 0 && slot->rank_source == UG_RANK_CLAIM_ORDER) {
+        // What the launcher around the job has said, a batch script's SLURM_PROCID, is the same in all that the job spawns.
+        if (rank >= 0 && size > 0 && (slot->rank_source == UG_RANK_CLAIM_ORDER || getenv("RANK") == NULL)) {
             slot->rank = (uint32_t)rank;
             slot->rank_source = UG_RANK_ENVIRONMENT;
         }

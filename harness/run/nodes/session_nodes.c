@@ -88,14 +88,13 @@ static void peers_complete(struct session *session, const struct session_workloa
 
 // --- orders ---------------------------------------------------------------------------------------
 
-static json_t *peers_order(const struct session *session, const struct session_workload *workload, const char *phase,
-                           const struct pair_spec *spec)
+static json_t *peers_order(const struct session_workload *workload, const char *phase, const struct pair_spec *spec)
 {
     return json_pack("{sI ss ss sI sI si sI sI sf ss si si sb sb sb sb s[ii]}", "workload", (json_int_t)workload->id, "phase", phase,
                      "interleave", plan_interleave_name(spec->interleave), "seed", (json_int_t)spec->seed, "coin_seed",
                      (json_int_t)spec->coin_seed, "first_side", spec->first_side, "steps", (json_int_t)spec->steps, "block_steps",
                      (json_int_t)spec->block_steps, "rate_per_s", spec->rate_per_s, "dtype", spec->dtype, "sides", spec->sides,
-                     "control_ppm", (int)spec->control_ppm, "control_frozen", spec->control_frozen, "equal", spec->plan != session->plan,
+                     "control_ppm", (int)spec->control_ppm, "control_frozen", spec->control_frozen, "equal", spec->equal,
                      "finds_steps", spec->finds_steps, "steps_open", spec->steps_open, "ports", spec->nodes->ports[0],
                      spec->nodes->ports[1]);
 }
@@ -120,7 +119,9 @@ static bool peers_read_order(struct session *session, const json_t *order, struc
     *ret_workload = &session->workloads[id - 1];
     *equal = *session->plan; // as it is, but for the side that is the baseline twice
     equal->sides[1] = equal->sides[0];
-    *ret_spec = (struct pair_spec){.plan = json_is_true(json_object_get(order, "equal")) ? equal : session->plan,
+    bool is_equal = json_is_true(json_object_get(order, "equal"));
+    *ret_spec = (struct pair_spec){.plan = is_equal ? equal : session->plan,
+                                   .equal = is_equal,
                                    .workload = (*ret_workload)->plan,
                                    .interleave = PLAN_INTERLEAVE_AUTO,
                                    .seed = (uint64_t)peers_int(order, "seed"),
@@ -336,7 +337,7 @@ int session_run_pair(struct session *session, const struct session_workload *wor
         while (side && session->peers->place.ports[1] == session->peers->place.ports[0]);
     peers_clear(session->peers);
     char *why = NULL;
-    int rc = nodes_order(session->nodes, peers_order(session, workload, phase, spec), &why, err);
+    int rc = nodes_order(session->nodes, peers_order(workload, phase, spec), &why, err);
     if (rc < 0)
         return rc;
     if (rc == 1) { // nobody has started anything
@@ -374,6 +375,7 @@ int session_put_pair(struct session *session, struct session_pair_row *row, cons
     row->more = leads ? peers_more : NULL;
     row->arg = session;
     int rc = session_store_pair(session->store, row, spec, pair, err);
+    session->launched |= rc == 0;
     // On one node a candidate that hangs is no pass; a lost pair must not hide it.
     if (rc == 0 && leads && pair->lost && pair->lost_side == 1 && peers_is_judged(row->phase))
         rc = store_ledger(session->store, NULL, "nodes", "pairs of which the candidate stood still", 1, 0, 1, true, pair->reason, err);
