@@ -38,6 +38,7 @@ struct target_question {
     ino_t inode;
     uint64_t offset; // TARGET_CONVERSE: how many bytes of `path` are sent
     size_t len; // at most TARGET_READ_MAX
+    int64_t wait_ms; // for the answer; 0: a second
     char proc[256], path[TARGET_PATH_MAX];
 };
 
@@ -52,7 +53,7 @@ struct target_answer {
 typedef void target_serve(const struct target_question *question, int fd, struct target_answer *ret);
 
 // The answer's result, with errno; its fd into ret_fd (NULL: none is expected), its bytes into ret_bytes. -1, EAGAIN: there was no
-// answer within a second, or there was none for another question about the same device (or file, where that is not known) lately, or
+// answer in time, or there was none for another question about the same device (or file, where that is not known) lately, or
 // all waiting together has taken its share of time.
 ssize_t target_reader_ask(target_serve *serve, const struct target_question *question, int fd, int *ret_fd, void *ret_bytes);
 // CPU time of the process, and of those that it took the place of. It waits for nobody.
