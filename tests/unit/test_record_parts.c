@@ -327,7 +327,7 @@ TEST(data_of_an_interpreter)
     struct python_data data;
     const char *as = getenv("UPGATE_TEST_AS_PYTHON");
     if (as) {
-        python_data_find((uint32_t)getpid(), &data);
+        CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
         void *heap = malloc(1 << 20);
         int local = 0;
         CHECK(data.count > 0);
@@ -339,14 +339,30 @@ TEST(data_of_an_interpreter)
         free(heap);
         return;
     }
-    python_data_find((uint32_t)getpid(), &data);
+    CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
     CHECK_INT(data.count, 0); // it is called otherwise
+    CHECK_INT(python_data_find(0x7ffffff0, &data), -ENOENT); // no such process
     char dir[] = "/tmp/upgate-parts-XXXXXX";
     CHECK(mkdtemp(dir) != NULL);
     char *command = xasprintf("cp /proc/%d/exe %s/python3.x && UPGATE_TEST_AS_PYTHON=1 %s/python3.x "
                               "data_of_an_interpreter; code=$?; rm -r %s; exit $code", getpid(), dir, dir, dir);
     CHECK_INT(system(command), 0);
     free(command);
+}
+
+// Who reads for us is stopped: so it waits where the mmap lock of a process is held.
+TEST(data_of_an_interpreter_whose_memory_map_is_locked)
+{
+    char path[64];
+    struct python_data data;
+    CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    char *children = string_read_file(path, 64, NULL);
+    pid_t reader = children ? (pid_t)strtol(children, NULL, 10) : 0;
+    free(children);
+    CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
+    CHECK_INT(python_data_find((uint32_t)getpid(), &data), -EAGAIN);
+    CHECK_INT(data.count, 0);
 }
 
 // A target that maps "pythonx", unlinks it, and leaves a FIFO by the name that maps tells then.
@@ -363,7 +379,7 @@ TEST(an_interpreter_that_became_a_fifo)
     CHECK_INT(unlink(path), 0);
     CHECK_INT(mkfifo(fifo, 0600), 0);
     alarm(10);
-    python_data_find((uint32_t)getpid(), &data);
+    CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
     alarm(0);
     CHECK_INT(data.count, 0); // it is no program
     unlink(fifo);

@@ -171,8 +171,13 @@ static void python_open(void *context, struct task_process *process)
         return;
     struct error err = {0};
     struct pystack *ps = NULL;
+    struct python_data data = {0};
     budget_begin(&reader->opening);
     int rc = pystack_open((pid_t)process->tgid, &ps, &err);
+    if (rc == 0 && python_data_find(process->tgid, &data)) { // without it no wait would be one for the GIL, for good: found anew
+        pystack_close(ps);
+        rc = -EIO;
+    }
     budget_end(&reader->opening);
     if (rc) {
         if (rc == -ENOTSUP || rc == -EPERM)
@@ -185,9 +190,7 @@ static void python_open(void *context, struct task_process *process)
     struct python *python = xcalloc(1, sizeof *python);
     python->ps = ps;
     python->process = process;
-    budget_begin(&reader->opening);
-    python_data_find(process->tgid, &python->data);
-    budget_end(&reader->opening);
+    python->data = data;
     process->python = python;
     reader->pythons[reader->count++] = python;
     reader->found++;
