@@ -183,6 +183,38 @@ TEST(a_file_system_that_does_not_answer_holds_nobody_up)
     CHECK_INT(status, 0);
 }
 
+// Who looks for what a process has mapped waits where its mmap lock is held, for which a /proc stands that does not answer; or for the file's
+// file system, while the maps of the process are to be had. It is the device only in the second case.
+TEST(a_process_whose_memory_map_is_locked_is_no_device_that_does_not_answer)
+{
+    enum { DEVICE = 7, OTHER = 8 };
+    int ready[2];
+    char byte = 'n';
+    CHECK_INT(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        test_dead_mount(ready[1]);
+    CHECK_INT(read(ready[0], &byte, 1), 1);
+    if (byte != 'y') {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        runner_skip("no FUSE can be mounted here");
+    }
+    char *proc = xasprintf("/proc/%d/root/tmp", (int)pid);
+    alarm(60);
+    CHECK(target_file_open_mapped(proc, 5, 4096, 8192, "/file", DEVICE) < 0 && errno == EAGAIN);
+    CHECK(target_file_open_here("/proc/self/exe", DEVICE) >= 0);
+    CHECK(target_file_open_mapped("/proc", getpid(), 4096, 8192, "/proc/self/exe", DEVICE) < 0 && errno != EAGAIN); // another process's
+    CHECK(target_file_open_mapped(proc, 5, 4096, 8192, "/file", DEVICE) < 0 && errno == EAGAIN);
+    CHECK(target_file_open_mapped("/proc", pid, 4096, 8192, "/tmp/file", OTHER) < 0 && errno == EAGAIN);
+    CHECK(target_file_open_here("/proc/self/exe", OTHER) < 0 && errno == EAGAIN);
+    CHECK(target_file_open_here("/proc/self/exe", DEVICE) >= 0);
+    alarm(0);
+    free(proc);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 // sysfs: not among those of which it is known that nobody else answers for them.
 TEST(what_is_not_known_to_be_local_is_read_at_arms_length)
 {
