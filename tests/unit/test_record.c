@@ -69,30 +69,13 @@ TEST(a_store_that_goes_with_its_recorder)
     CHECK_INT(world_number("SELECT count(*) FROM v_off_cpu WHERE comm = 'worker'"), 1);
 }
 
-static pid_t own_child(const char *name) // 0: none
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    char *text = string_read_file(path, 4096, NULL);
-    pid_t found = 0;
-    for (char *at = text, *end; at && !found && strtol(at, &end, 10) > 0; at = end) {
-        pid_t pid = (pid_t)strtol(at, NULL, 10);
-        snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-        char *comm = string_read_file(path, 64, NULL);
-        found = comm && strncmp(comm, name, strlen(name)) == 0 && comm[strlen(name)] == '\n' ? pid : 0;
-        free(comm);
-    }
-    free(text);
-    return found;
-}
-
 // Who reads for the recorder is stopped: so it waits where the mmap lock of the target is held.
 TEST(a_memory_map_that_is_locked_holds_no_record_up)
 {
     struct error err = {0};
     bool alive = false;
     world_begin();
-    pid_t reader = own_child("upgate-files");
+    pid_t reader = world_reader();
     CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
     struct ug_gap gap = world_gap((__u32)world.target, 1000000000);
     gap.user_count = 2;

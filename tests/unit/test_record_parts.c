@@ -52,7 +52,8 @@ static bool rank_of(char *const *environment, int32_t *rank, int32_t *ranks)
     do // until it sleeps: exec lets us go on before its environment is in place
         usleep(2000);
     while (task_stat_read((uint32_t)pid, &stat) && (stat.state != 'S' || strcmp(stat.comm, "sleep")));
-    bool found = task_rank_read((uint32_t)pid, rank, ranks);
+    bool later = true, found = task_rank_read((uint32_t)pid, rank, ranks, &later);
+    CHECK(!later);
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
     return found;
@@ -76,7 +77,8 @@ TEST(which_rank_a_launcher_made_it)
     CHECK(!rank_of(wrong, &rank, &ranks));
     CHECK(!rank_of(words, &rank, &ranks));
     CHECK(!rank_of(none, &rank, &ranks));
-    CHECK(!task_rank_read(0x7ffffff0, &rank, &ranks)); // no such process
+    bool later = true;
+    CHECK(!task_rank_read(0x7ffffff0, &rank, &ranks, &later) && !later); // no such process
 }
 
 TEST(a_variable_of_a_process)
@@ -298,10 +300,12 @@ TEST(who_a_process_is)
     CHECK_INT(proc_tgid(getpid()), getpid());
     CHECK_INT(proc_tgid(4100000), -ESRCH);
     CHECK(!task_stat_read(4100000, &stat));
-    char *cmdline = task_cmdline_read((uint32_t)getpid());
+    bool later = true;
+    char *cmdline = task_cmdline_read((uint32_t)getpid(), &later);
+    CHECK(!later);
     CHECK_CONTAINS(cmdline, "test_record_parts");
     free(cmdline);
-    CHECK(task_cmdline_read(4100000) == NULL);
+    CHECK(task_cmdline_read(4100000, &later) == NULL && !later);
     char comm[UG_COMM_LEN + 1];
     task_comm_set(comm, "\xff\x80 sixteen bytes and more");
     CHECK_STR(comm, "?? sixteen bytes");
