@@ -28,6 +28,7 @@
 #include "tracer/record/files.h"
 #include "tracer/record/python_data.h"
 #include "tracer/record/task_proc.h"
+#include "tracer/record/tasks.h"
 #include "tracer/store/store.h"
 
 // A network of our own where that is permitted: of a table of more than 1 MB, which a busy machine has, the rest is not read.
@@ -367,6 +368,24 @@ TEST(data_of_an_interpreter_whose_memory_map_is_locked)
     CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
     CHECK_INT(python_data_find((uint32_t)getpid(), &data), -EAGAIN);
     CHECK_INT(data.count, 0);
+}
+
+// As programs in Go do that become another one (gosu). Nobody names it, and it is forgotten while it lives, with all that is of it.
+TEST(a_stranger_that_calls_exec_as_another_thread)
+{
+    struct tasks *tasks = tasks_new(NULL, 1); // no row is written
+    struct ug_task_event exec = {.head = {.kind = UG_EVENT_TASK},
+                                 .at_ns = 1,
+                                 .task = {.tid = (__u32)getpid(), .tgid = (__u32)getpid(), .comm = "server"},
+                                 .what = UG_TASK_EXEC,
+                                 .ppid = 1,
+                                 .old_tid = 4100000};
+    tasks_event(tasks, &exec);
+    CHECK(tasks_thread_by_tid(tasks, (uint32_t)getpid()) == NULL);
+    for (int64_t second = 0; second < 3; second++) // what was freed would be read in the second
+        tasks_flush(tasks, (11 + second) * 1000000000, false, NULL, NULL);
+    CHECK(tasks_thread_by_tid(tasks, (uint32_t)getpid()) == NULL);
+    tasks_free(tasks, NULL, NULL);
 }
 
 // A target that maps "pythonx", unlinks it, and leaves a FIFO by the name that maps tells then.

@@ -394,6 +394,8 @@ static void tasks_take_over(struct tasks *tasks, struct task_process *process, c
             tasks_end_thread(thread, at_ns);
     }
     process->has_exit = false;
+    if (!process->id && !event->target) // a stranger whom nobody has named is forgotten, and no thread may point at it then
+        return;
     struct task_thread *thread = tasks_add_thread(tasks, process, event->task.tid, event->task.comm, at_ns);
     if (thread)
         thread->started_ns = at_ns;
