@@ -26,6 +26,7 @@
 enum {
     // Who changes its memory map holds the lock for microseconds, or milliseconds where much of it comes or goes.
     TARGET_STREAM_WAIT_MS = 100,
+    TARGET_MEMORY_WAIT_MS = 50,
 };
 
 static void target_close(int fd)
@@ -426,6 +427,15 @@ FILE *target_file_stream(const char *path)
         errno = code;
     }
     return file;
+}
+
+// A command line is read out of the process's memory. Of one that has ended there is none, and nobody holds anything.
+bool target_memory_is_free(pid_t pid)
+{
+    char byte;
+    struct target_question question = {.what = TARGET_TEXT, .len = sizeof byte, .wait_ms = TARGET_MEMORY_WAIT_MS, .quiet = true};
+    snprintf(question.path, sizeof question.path, "/proc/%d/cmdline", (int)pid);
+    return target_reader_ask(target_serve_question, &question, -1, NULL, &byte) >= 0 || errno != EAGAIN;
 }
 
 ssize_t target_file_converse(int fd, const void *question, size_t len, void *ret_answers, size_t max)

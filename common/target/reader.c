@@ -392,7 +392,7 @@ static bool reader_is_silent(uint64_t key)
 static void reader_was_silent(const struct target_question *question, int fd)
 {
     char link[64], path[TARGET_PATH_MAX];
-    if (question->what == TARGET_CONVERSE) // of no file
+    if (question->what == TARGET_CONVERSE || question->quiet) // the former is of no file
         return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = *question->path ? -1 : readlink(link, path, sizeof path - 1);

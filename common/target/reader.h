@@ -7,6 +7,7 @@
 #ifndef UPGATE_COMMON_TARGET_READER_H
 #define UPGATE_COMMON_TARGET_READER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -39,6 +40,7 @@ struct target_question {
     uint64_t offset; // TARGET_CONVERSE: how many bytes of `path` are sent
     size_t len; // at most TARGET_READ_MAX
     int64_t wait_ms; // for the answer; 0: a second
+    bool quiet;      // that there is none is no news (target_reader_silent)
     char proc[256], path[TARGET_PATH_MAX];
 };
 

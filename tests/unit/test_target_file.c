@@ -475,6 +475,21 @@ TEST(a_part_of_a_text_is_not_taken_for_all_of_it)
     CHECK_INT(errno, EIO);
 }
 
+// Who reads for us is stopped: so it waits where the mmap lock of a process is held.
+TEST(memory_that_is_locked_is_not_free)
+{
+    CHECK(target_memory_is_free(getpid()));
+    CHECK(target_memory_is_free(4100000)); // nobody
+    pid_t reader = test_reader();
+    CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
+    int64_t begin_ns = clock_monotonic_ns();
+    CHECK(!target_memory_is_free(getpid()));
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(5000000000)); // 50 ms, and what a busy machine adds
+    CHECK(!target_memory_is_free(getpid())); // for a second
+    CHECK(target_memory_is_free(getppid())); // of another one that is another matter
+    CHECK(!target_file_silent());
+}
+
 // A FIFO that nobody writes into: it is given up within a second, and asked for again 2 s later, other files at once.
 TEST(a_stream_that_does_not_come_is_given_up_soon)
 {

@@ -130,9 +130,12 @@ uint32_t python_frames_row(struct python_frames *frames, struct pystack *ps, uin
     return id;
 }
 
-bool python_frames_wait(const struct python_frames *frames)
+bool python_frames_wait(const struct python_frames *frames, const struct pystack *ps)
 {
-    return frames->count > 0;
+    for (size_t i = 0; i < frames->count; i++)
+        if (!ps || frames->waiting[i].ps == ps)
+            return true;
+    return false;
 }
 
 void python_frames_name(struct python_frames *frames, struct pystack *ps, bool read)
