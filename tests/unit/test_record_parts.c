@@ -24,11 +24,15 @@
 #include "common/proc.h"
 #include "common/strings.h"
 #include "tests/unit/runner.h"
+#include "tracer/pystack/pystack.h"
 #include "tracer/record/counters.h"
 #include "tracer/record/files.h"
 #include "tracer/record/python_data.h"
+#include "tracer/record/python_frames.h"
+#include "tracer/record/stacks.h"
 #include "tracer/record/task_proc.h"
 #include "tracer/record/tasks.h"
+#include "tracer/record/writer.h"
 #include "tracer/store/store.h"
 
 // A network of our own where that is permitted: of a table of more than 1 MB, which a busy machine has, the rest is not read.
@@ -368,6 +372,54 @@ TEST(data_of_an_interpreter_whose_memory_map_is_locked)
     CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
     CHECK_INT(python_data_find((uint32_t)getpid(), &data), -EAGAIN);
     CHECK_INT(data.count, 0);
+}
+
+// One process whose memory cannot be read for hours, and another with new stacks all the time.
+TEST(stacks_that_wait_for_long_keep_no_room_of_others)
+{
+    enum { STACKS = 2000, BYTES_MAX = 64 << 10 }; // 2 MB of addresses
+    char *const line[] = {(char *)"python3", (char *)"-c", (char *)"import time\ntime.sleep(1000)", NULL};
+    static char dir[] = "/tmp/upgate-parts-XXXXXX";
+    struct error err = {0};
+    struct store *store = NULL;
+    struct writer *writer = NULL;
+    struct pystack *busy = NULL, *idle = NULL;
+    pid_t pid = -1;
+    int rc = posix_spawnp(&pid, line[0], NULL, NULL, line, environ) == 0 ? -ENOENT : 0;
+    for (int i = 0; i < 500 && rc == -ENOENT; i++) { // until it has started
+        usleep(10000);
+        rc = pystack_open(pid, &idle, &err);
+    }
+    if (!idle || pystack_open(pid, &busy, &err)) {
+        if (pid > 0 && kill(pid, SIGKILL) == 0)
+            waitpid(pid, NULL, 0);
+        runner_skip("no python3 here whose frames can be read");
+    }
+    CHECK(runner_directory(dir) != NULL);
+    char *path = xasprintf("%s/run.db", dir);
+    CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
+    CHECK_INT(writer_new(store, &writer, &err), 0);
+    struct stacks *stacks = stacks_new(writer, NULL, false); // those of Python need no symbols
+    struct python_frames *frames = python_frames_new(stacks);
+    __u64 words[UG_PSTACK_MAX] = {0};
+    CHECK(python_frames_row(frames, busy, 1, NULL, words, 1) > 0);
+    for (uint64_t i = 0; i < STACKS; i++) {
+        CHECK(python_frames_row(frames, idle, 2 + i, NULL, words, UG_PSTACK_MAX) > 0);
+        python_frames_name(frames, idle, false);
+    }
+    CHECK(python_frames_wait(frames, busy) && !python_frames_wait(frames, idle) && python_frames_wait(frames, NULL));
+    CHECK(python_frames_bytes(frames) < BYTES_MAX);
+    python_frames_name(frames, busy, false);
+    CHECK(!python_frames_wait(frames, NULL));
+    python_frames_free(frames);
+    stacks_free(stacks);
+    writer_free(writer);
+    store_close(store);
+    pystack_close(busy);
+    pystack_close(idle);
+    free(path);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
 }
 
 // As programs in Go do that become another one (gosu). Nobody names it, and it is forgotten while it lives, with all that is of it.
