@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "common/target/file.h"
 
 enum { PROC_STAT_BYTES = 2048, PROC_STATUS_BYTES = 8192, PROC_STAT_FIELDS = 41 };
 
@@ -234,6 +235,14 @@ static int proc_lines_open(const char *dir, const char *name, struct proc_maps *
 int proc_maps_open(const char *dir, struct proc_maps *ret)
 {
     return proc_lines_open(dir, "maps", ret);
+}
+
+int proc_maps_ask(const char *dir, struct proc_maps *ret)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/maps", dir);
+    *ret = (struct proc_maps){.file = target_file_stream(path)};
+    return ret->file ? 0 : -errno;
 }
 
 bool proc_maps_next(struct proc_maps *maps, struct proc_mapping *ret)

@@ -56,6 +56,9 @@ struct proc_maps {
     size_t room;
 };
 int proc_maps_open(const char *dir, struct proc_maps *ret);
+// The same, of a process that may hold its mmap lock for long, for which the kernel waits: the process that waits for files reads it. -EAGAIN: it is
+// not to be had in time, or was not a moment ago.
+int proc_maps_ask(const char *dir, struct proc_maps *ret);
 bool proc_maps_next(struct proc_maps *maps, struct proc_mapping *ret); // ret is valid until the next call
 int proc_maps_close(struct proc_maps *maps);                           // -EIO: it was not read to its end
 

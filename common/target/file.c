@@ -23,6 +23,12 @@
 #include "common/strings.h"
 #include "common/target/reader.h"
 
+enum {
+    // Who changes its memory map holds the lock for microseconds, or milliseconds where much of it comes or goes.
+    TARGET_STREAM_WAIT_MS = 100,
+    TARGET_MEMORY_WAIT_MS = 50,
+};
+
 static void target_close(int fd)
 {
     int code = errno;
@@ -197,7 +203,7 @@ static ssize_t target_text(const struct target_question *question, char *bytes)
         target_close(fd);
         fd = -1;
     }
-    return done ? (ssize_t)done : got;
+    return got < 0 ? -1 : (ssize_t)done; // a part of it would be taken for all
 }
 
 // Messages side by side, each at a multiple of four bytes. Only those for which there is room are taken.
@@ -370,6 +376,66 @@ char *target_file_text(const char *path, size_t max, size_t *ret_len)
     *ret_len = len < max ? len : max;
     text[*ret_len] = '\0';
     return text;
+}
+
+struct target_stream {
+    struct target_question question;
+    size_t len, at; // of the piece, and how much of it has been read
+    bool last;
+    char bytes[TARGET_READ_MAX];
+};
+
+// The next piece. False: errno.
+static bool target_stream_fill(struct target_stream *stream)
+{
+    ssize_t got = target_reader_ask(target_serve_question, &stream->question, -1, NULL, stream->bytes);
+    if (got < 0)
+        return false;
+    stream->question.offset += (uint64_t)got;
+    stream->len = (size_t)got;
+    stream->at = 0;
+    stream->last = got < TARGET_READ_MAX;
+    return true;
+}
+
+static ssize_t target_stream_read(void *cookie, char *ret, size_t size)
+{
+    struct target_stream *stream = cookie;
+    if (stream->at == stream->len && !stream->last && !target_stream_fill(stream))
+        return -1;
+    size_t left = stream->len - stream->at, part = left < size ? left : size;
+    memcpy(ret, stream->bytes + stream->at, part);
+    stream->at += part;
+    return (ssize_t)part;
+}
+
+static int target_stream_close(void *cookie)
+{
+    free(cookie);
+    return 0;
+}
+
+FILE *target_file_stream(const char *path)
+{
+    const cookie_io_functions_t functions = {.read = target_stream_read, .close = target_stream_close};
+    struct target_stream *stream = xcalloc(1, sizeof *stream);
+    stream->question = (struct target_question){.what = TARGET_TEXT, .len = TARGET_READ_MAX, .wait_ms = TARGET_STREAM_WAIT_MS};
+    FILE *file = target_fits(&stream->question, "", path) && target_stream_fill(stream) ? fopencookie(stream, "r", functions) : NULL;
+    if (!file) {
+        int code = errno;
+        free(stream);
+        errno = code;
+    }
+    return file;
+}
+
+// A command line is read out of the process's memory. Of one that has ended there is none, and nobody holds anything.
+bool target_memory_is_free(pid_t pid)
+{
+    char byte;
+    struct target_question question = {.what = TARGET_TEXT, .len = sizeof byte, .wait_ms = TARGET_MEMORY_WAIT_MS, .quiet = true};
+    snprintf(question.path, sizeof question.path, "/proc/%d/cmdline", (int)pid);
+    return target_reader_ask(target_serve_question, &question, -1, NULL, &byte) >= 0 || errno != EAGAIN;
 }
 
 ssize_t target_file_converse(int fd, const void *question, size_t len, void *ret_answers, size_t max)

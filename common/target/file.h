@@ -7,8 +7,10 @@
 #ifndef UPGATE_COMMON_TARGET_FILE_H
 #define UPGATE_COMMON_TARGET_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -33,6 +35,12 @@ int target_file_status(int fd, struct stat *ret);
 // The text of a file of /proc, such as PID/environ or PID/maps, which wait for the process's mmap lock; at most max bytes, and a NUL behind them.
 // NULL, errno. The caller's.
 char *target_file_text(const char *path, size_t max, size_t *ret_len);
+// The same as a stream, however long it is. Each piece is to be had within a tenth of a second: rings fill meanwhile. NULL, errno. What fails
+// later is an error of the stream, and not its end. The caller's.
+FILE *target_file_stream(const char *path);
+// May the memory of a process be read now, or does somebody hold its mmap lock? To read it waits for that, and SIGKILL does not end the wait. The
+// answer takes some 20 us; false at the latest after 50 ms, and for the next second.
+bool target_memory_is_free(pid_t pid);
 // Questions (at most 4 KiB; NULL, 0: none, for the rest of the answers) to the kernel over a netlink socket of ours that is connected to it. They may
 // wait for a process that they are about. Answers as far as there is room, side by side, each at a multiple of four bytes; max: 64 KiB or less,
 // and more than 32. Their length, or -1, errno; 0: there are no more.

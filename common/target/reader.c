@@ -35,7 +35,8 @@ enum {
     READER_SHARE = 20,      // of all time one part may be spent waiting,
     READER_SHARE_MS = 2000, // so much of it at once
     READER_HURRY_MS = 20,   // and where it is spent already, what is on a local disk has so long
-    READER_SILENCE_MS = 20000, // a device that did not answer is not asked again so long, nor as long as our process waits for it
+    READER_SILENCE = 20,       // times as long as it had for its answer a device is not asked again, nor as long as our process waits for it
+    READER_LOCK_MS = 100,      // within so long maps are to be had, unless somebody holds the lock
     READER_BURIAL_MS = 20,     // one that was killed and waits for nothing has ended by then
     READER_SILENT_MAX = 16,    // with so many processes that wait for good, nothing is asked any more
     READER_FD = 0, // and nothing else: whoever reads our stderr to its end is not to wait for one that waits
@@ -166,7 +167,7 @@ static size_t reader_bury(void) // how many places there are for more that wait
 }
 
 // The one that waits keeps its answer to itself. What cannot be killed now ends when its file system answers.
-static void reader_abandon(uint64_t key)
+static void reader_abandon(uint64_t key, int64_t wait_ms)
 {
     struct reader_silent *place = NULL;
     reader_bury();
@@ -178,7 +179,7 @@ static void reader_abandon(uint64_t key)
     kill(reader.pid, SIGKILL);
     if (place)
         *place = (struct reader_silent){
-            key, key ? clock_monotonic_ns() + READER_SILENCE_MS * INT64_C(1000000) : 0, reader.pid};
+            key, key ? clock_monotonic_ns() + READER_SILENCE * wait_ms * 1000000 : 0, reader.pid};
     reader_forget();
 }
 
@@ -200,7 +201,7 @@ static void reader_end(void)
     if (reader.owner != getpid())
         return;
     if (reader.fd >= 0)
-        reader_abandon(0);
+        reader_abandon(0, 0);
     reader_end_forker();
     for (int i = 0; i < READER_BURIAL_MS && reader_bury() < READER_SILENT_MAX; i++)
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
@@ -353,7 +354,7 @@ void target_reader_start(target_serve *serve, void (*prepare)(void))
     reader_own();
     reader.prepare = prepare;
     if (reader.prepared != prepare && reader.fd >= 0)
-        reader_abandon(0); // it may do more than the next one is to be able to
+        reader_abandon(0, 0); // it may do more than the next one is to be able to
     if (reader.forker_prepared != prepare)
         reader_end_forker();
     if (reader.forker_fd < 0)
@@ -372,6 +373,12 @@ static uint64_t reader_key(const struct target_question *question)
     return hash_bytes(seed, question->path, question->device ? 0 : strlen(question->path)) | 1;
 }
 
+// Of what one process has mapped of the device.
+static uint64_t reader_mapped_key(const struct target_question *question)
+{
+    return hash_mix(reader_key(question), (uint64_t)question->pid) | 1;
+}
+
 static bool reader_is_silent(uint64_t key)
 {
     int64_t now_ns = clock_monotonic_ns();
@@ -385,7 +392,7 @@ static bool reader_is_silent(uint64_t key)
 static void reader_was_silent(const struct target_question *question, int fd)
 {
     char link[64], path[TARGET_PATH_MAX];
-    if (question->what == TARGET_CONVERSE) // of no file
+    if (question->what == TARGET_CONVERSE || question->quiet) // the former is of no file
         return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = *question->path ? -1 : readlink(link, path, sizeof path - 1);
@@ -413,25 +420,49 @@ char *target_reader_silent(void)
 }
 
 static bool reader_converse(target_serve *serve, const struct target_question *question, int fd, struct reader_head *head,
+                            int *ret_passed, void *ret_bytes);
+
+// Nobody opened what a process has mapped: a matter of the file system's, or does somebody hold the mmap lock of the process? Its maps tell. Then it
+// is the mappings of this process that are not asked for again, and not all files of the device, which may be the machine's only one.
+static void reader_ask_whose_fault(target_serve *serve, const struct target_question *question)
+{
+    char byte;
+    int none = -1;
+    struct reader_head head;
+    struct target_question maps = {.what = TARGET_TEXT, .len = sizeof byte, .wait_ms = READER_LOCK_MS};
+    snprintf(maps.path, sizeof maps.path, "%s/%d/maps", question->proc, (int)question->pid);
+    if (reader_converse(serve, &maps, -1, &head, &none, &byte))
+        return;
+    uint64_t key = reader_key(question);
+    for (size_t i = 0; i < READER_SILENT_MAX; i++)
+        if (reader.silent[i].key == key) {
+            reader.silent[i].key = reader_mapped_key(question);
+            reader.silent[i].until_ns = clock_monotonic_ns() + READER_SILENCE * READER_LOCK_MS * INT64_C(1000000);
+        }
+}
+
+static bool reader_converse(target_serve *serve, const struct target_question *question, int fd, struct reader_head *head,
                             int *ret_passed, void *ret_bytes)
 {
     struct iovec out = {(void *)(uintptr_t)question, sizeof *question};
     struct iovec in[] = {{head, sizeof *head}, {ret_bytes, question->len}};
     uint64_t key = reader_key(question);
-    int64_t most_ms = reader_share_ms();
+    int64_t most_ms = reader_share_ms(), wait_ms = question->wait_ms ? question->wait_ms : READER_WAIT_MS;
     bool remote = question->what == TARGET_READ || question->what == TARGET_STATUS || question->what == TARGET_CONVERSE;
-    bool silent = most_ms <= 0 && remote;
-    most_ms = most_ms < READER_HURRY_MS ? READER_HURRY_MS : most_ms < READER_WAIT_MS ? most_ms : READER_WAIT_MS;
-    if (reader_is_silent(key))
+    bool silent = most_ms <= 0 && remote, mapped = question->what == TARGET_OPEN_MAPPED;
+    most_ms = most_ms < READER_HURRY_MS ? READER_HURRY_MS : most_ms < wait_ms ? most_ms : wait_ms;
+    if (reader_is_silent(key) || (mapped && reader_is_silent(reader_mapped_key(question))))
         return false;
     for (int i = 0; !silent && i < 2 && reader_is_there(serve); i++) { // once more where somebody has killed it
         bool sent = reader_send(reader.fd, &out, 1, fd);
         silent = sent && !reader_wait(reader.pid, reader.fd, most_ms);
         if (sent && !silent && reader_receive(reader.fd, in, question->len ? 2 : 1, ret_passed) >= (ssize_t)sizeof *head)
             return true;
-        reader_abandon(silent ? key : 0);
+        reader_abandon(silent ? key : 0, wait_ms);
     }
     reader_was_silent(question, fd);
+    if (mapped && silent)
+        reader_ask_whose_fault(serve, question);
     return false;
 }
 

@@ -7,6 +7,7 @@
 #ifndef UPGATE_COMMON_TARGET_READER_H
 #define UPGATE_COMMON_TARGET_READER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -38,6 +39,8 @@ struct target_question {
     ino_t inode;
     uint64_t offset; // TARGET_CONVERSE: how many bytes of `path` are sent
     size_t len; // at most TARGET_READ_MAX
+    int64_t wait_ms; // for the answer; 0: a second
+    bool quiet;      // that there is none is no news (target_reader_silent)
     char proc[256], path[TARGET_PATH_MAX];
 };
 
@@ -52,8 +55,8 @@ struct target_answer {
 typedef void target_serve(const struct target_question *question, int fd, struct target_answer *ret);
 
 // The answer's result, with errno; its fd into ret_fd (NULL: none is expected), its bytes into ret_bytes. -1, EAGAIN: there was no
-// answer within a second, or there was none for another question about the same device (or file, where that is not known) lately, or
-// all waiting together has taken its share of time.
+// answer in time, or there was none for another question about the same device lately (or file, where that is not known; of what a
+// process has mapped whose mmap lock was held then: about that process, too), or all waiting together has taken its share of time.
 ssize_t target_reader_ask(target_serve *serve, const struct target_question *question, int fd, int *ret_fd, void *ret_bytes);
 // CPU time of the process, and of those that it took the place of. It waits for nobody.
 int64_t target_reader_cpu_ns(void);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/strings.h"
 #include "tests/unit/runner.h"
 
 // --- the capture ----------------------------------------------------------------------------------
@@ -185,6 +186,26 @@ void world_begin_as(bool scratch)
 void world_begin(void)
 {
     world_begin_as(false);
+}
+
+pid_t world_reader(void)
+{
+    static const char name[] = "upgate-files\n";
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    char *text = string_read_file(path, 4096, NULL);
+    pid_t found = 0;
+    for (char *at = text, *end; at && !found; at = end) {
+        pid_t pid = (pid_t)strtol(at, &end, 10);
+        if (pid <= 0)
+            break;
+        snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+        char *comm = string_read_file(path, 64, NULL);
+        found = comm && strcmp(comm, name) == 0 ? pid : 0;
+        free(comm);
+    }
+    free(text);
+    return found;
 }
 
 int64_t world_number(const char *sql)

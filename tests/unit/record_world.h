@@ -38,6 +38,7 @@ void world_begin(void);               // a recorder of the target that writes to
 void world_begin_as(bool scratch);    // the same; scratch: recorder_opts.scratch
 void world_end(void);                 // what was pushed is written, the recorder stopped, the target killed; the store stays open
 void world_end_target(void);
+pid_t world_reader(void); // who reads files for us, a child of ours; 0: nobody. Stopped, it waits as one does where an mmap lock is held
 int64_t world_number(const char *sql); // -1: no such row
 void world_check_text(const char *sql, const char *part);
 

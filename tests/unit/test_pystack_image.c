@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,6 +272,28 @@ TEST(more_pages_than_are_kept_are_read_all_the_same)
     CHECK(!memcmp(across, block + 4000, 5000));
     memory_clear(&memory);
     free(block);
+}
+
+// Who reads for us is stopped: so it waits where the mmap lock of a process is held. Its memory is not read then: that waits for the lock, too.
+TEST(a_process_whose_memory_map_is_locked_says_so)
+{
+    struct pystack *ps = NULL;
+    struct error err;
+    char path[64], text[64] = "";
+    int code = pystack_open(getpid(), &ps, &err);
+    if (code == -EPERM)
+        runner_skip("no process may be read here");
+    CHECK_INT(code, -ENOENT);
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    FILE *children = fopen(path, "re");
+    CHECK(children && fgets(text, sizeof(text), children));
+    pid_t reader = (pid_t)strtol(text, NULL, 10);
+    CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
+    CHECK_INT(pystack_open(getpid(), &ps, &err), -EIO);
+    CHECK_CONTAINS(err.text, "somebody holds the lock of its memory map");
+    CHECK(ps == NULL);
+    if (children)
+        fclose(children);
 }
 
 TEST(a_process_without_python_says_so)

@@ -69,6 +69,79 @@ TEST(a_store_that_goes_with_its_recorder)
     CHECK_INT(world_number("SELECT count(*) FROM v_off_cpu WHERE comm = 'worker'"), 1);
 }
 
+// Who reads for the recorder is stopped: so it waits where the mmap lock of the target is held.
+TEST(a_memory_map_that_is_locked_holds_no_record_up)
+{
+    struct error err = {0};
+    bool alive = false;
+    world_begin();
+    pid_t reader = world_reader();
+    CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
+    struct ug_gap gap = world_gap((__u32)world.target, 1000000000);
+    gap.user_count = 2;
+    world_push(&gap, sizeof gap, stack + 2, 2);
+    int64_t begin_ns = clock_monotonic_ns();
+    CHECK_INT(recorder_poll(world.recorder, 0, &alive, &err), 0);
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(5000000000)); // 0.1 s, and what a busy machine adds
+    world_end();
+    CHECK_INT(world_number("SELECT count(*) FROM gap"), 1);
+    CHECK_INT(world_number("SELECT count(*) FROM v_stack WHERE kind = 'user' AND name = '[anon]'"), 2);
+    world_check_text("SELECT missing FROM recording", "/maps' could not be read in time, as somebody held the lock of that process's memory map");
+    world_check_text("SELECT detail FROM ledger WHERE producer = 'symbols' AND detail LIKE '%without a name%'", "did not come in time");
+}
+
+// Nobody waits for the lock, so that no look tells of it. Without a word of the process that reads, its memory is left alone.
+TEST(a_python_whose_memory_map_is_locked_is_not_walked)
+{
+    static const char sleeps[] = "import time\nprint(flush=True)\ntime.sleep(1000)";
+    struct error err = {0};
+    struct recorder_totals totals = {0};
+    bool alive = false;
+    int ends[2];
+    char byte;
+    CHECK_INT(pipe(ends), 0);
+    world.target = fork();
+    if (world.target == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execlp("python3", "python3", "-c", sleeps, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    if (read(ends[0], &byte, 1) != 1) {
+        world_end_target();
+        runner_skip("no python3 here");
+    }
+    struct recorder_opts opts = {.pids = &world.target, .pid_count = 1};
+    CHECK(runner_directory(world.dir) != NULL);
+    snprintf(world.path, sizeof world.path, "%s/run.db", world.dir);
+    CHECK_INT(store_open(world.path, STORE_CREATE, &world.store, &err), 0);
+    CHECK_INT(recorder_start(world.store, &opts, &world.recorder, &err), 0);
+    for (int i = 0; i < 100 && !totals.pythons; i++) {
+        CHECK_INT(recorder_poll(world.recorder, 20, &alive, &err), 0);
+        recorder_totals(world.recorder, &totals);
+    }
+    if (!totals.pythons) {
+        world_end_target();
+        runner_skip("python3 is none whose frames can be walked, or may not be read");
+    }
+    usleep(10000); // what was asked a moment ago is not asked again
+    pid_t reader = world_reader();
+    CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
+    struct ug_sample sample = {.head = {.kind = UG_EVENT_SAMPLE},
+                               .at_ns = (__u64)clock_monotonic_ns(),
+                               .task = {.tid = (__u32)world.target, .tgid = (__u32)world.target, .comm = "python3"},
+                               .why = UG_SAMPLE_TARGET};
+    world_push(&sample, sizeof sample, NULL, 0);
+    world_end();
+    close(ends[0]);
+    CHECK_INT(world_number("SELECT count(*) FROM sample WHERE python_stack IS NULL"), 1);
+    CHECK_INT(world_number("SELECT seen FROM ledger WHERE producer = 'pystack'"), 1);
+    CHECK_INT(world_number("SELECT kept FROM ledger WHERE producer = 'pystack'"), 0);
+}
+
 // What somebody else can read is what stays if the recorder is killed now.
 TEST(a_stack_that_waits_for_its_names_has_a_row)
 {

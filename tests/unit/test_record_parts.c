@@ -24,10 +24,15 @@
 #include "common/proc.h"
 #include "common/strings.h"
 #include "tests/unit/runner.h"
+#include "tracer/pystack/pystack.h"
 #include "tracer/record/counters.h"
 #include "tracer/record/files.h"
 #include "tracer/record/python_data.h"
+#include "tracer/record/python_frames.h"
+#include "tracer/record/stacks.h"
 #include "tracer/record/task_proc.h"
+#include "tracer/record/tasks.h"
+#include "tracer/record/writer.h"
 #include "tracer/store/store.h"
 
 // A network of our own where that is permitted: of a table of more than 1 MB, which a busy machine has, the rest is not read.
@@ -52,7 +57,8 @@ static bool rank_of(char *const *environment, int32_t *rank, int32_t *ranks)
     do // until it sleeps: exec lets us go on before its environment is in place
         usleep(2000);
     while (task_stat_read((uint32_t)pid, &stat) && (stat.state != 'S' || strcmp(stat.comm, "sleep")));
-    bool found = task_rank_read((uint32_t)pid, rank, ranks);
+    bool later = true, found = task_rank_read((uint32_t)pid, rank, ranks, &later);
+    CHECK(!later);
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
     return found;
@@ -76,7 +82,8 @@ TEST(which_rank_a_launcher_made_it)
     CHECK(!rank_of(wrong, &rank, &ranks));
     CHECK(!rank_of(words, &rank, &ranks));
     CHECK(!rank_of(none, &rank, &ranks));
-    CHECK(!task_rank_read(0x7ffffff0, &rank, &ranks)); // no such process
+    bool later = true;
+    CHECK(!task_rank_read(0x7ffffff0, &rank, &ranks, &later) && !later); // no such process
 }
 
 TEST(a_variable_of_a_process)
@@ -298,10 +305,12 @@ TEST(who_a_process_is)
     CHECK_INT(proc_tgid(getpid()), getpid());
     CHECK_INT(proc_tgid(4100000), -ESRCH);
     CHECK(!task_stat_read(4100000, &stat));
-    char *cmdline = task_cmdline_read((uint32_t)getpid());
+    bool later = true;
+    char *cmdline = task_cmdline_read((uint32_t)getpid(), &later);
+    CHECK(!later);
     CHECK_CONTAINS(cmdline, "test_record_parts");
     free(cmdline);
-    CHECK(task_cmdline_read(4100000) == NULL);
+    CHECK(task_cmdline_read(4100000, &later) == NULL && !later);
     char comm[UG_COMM_LEN + 1];
     task_comm_set(comm, "\xff\x80 sixteen bytes and more");
     CHECK_STR(comm, "?? sixteen bytes");
@@ -327,7 +336,7 @@ TEST(data_of_an_interpreter)
     struct python_data data;
     const char *as = getenv("UPGATE_TEST_AS_PYTHON");
     if (as) {
-        python_data_find((uint32_t)getpid(), &data);
+        CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
         void *heap = malloc(1 << 20);
         int local = 0;
         CHECK(data.count > 0);
@@ -339,14 +348,96 @@ TEST(data_of_an_interpreter)
         free(heap);
         return;
     }
-    python_data_find((uint32_t)getpid(), &data);
+    CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
     CHECK_INT(data.count, 0); // it is called otherwise
+    CHECK_INT(python_data_find(0x7ffffff0, &data), -ENOENT); // no such process
     char dir[] = "/tmp/upgate-parts-XXXXXX";
     CHECK(mkdtemp(dir) != NULL);
     char *command = xasprintf("cp /proc/%d/exe %s/python3.x && UPGATE_TEST_AS_PYTHON=1 %s/python3.x "
                               "data_of_an_interpreter; code=$?; rm -r %s; exit $code", getpid(), dir, dir, dir);
     CHECK_INT(system(command), 0);
     free(command);
+}
+
+// Who reads for us is stopped: so it waits where the mmap lock of a process is held.
+TEST(data_of_an_interpreter_whose_memory_map_is_locked)
+{
+    char path[64];
+    struct python_data data;
+    CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    char *children = string_read_file(path, 64, NULL);
+    pid_t reader = children ? (pid_t)strtol(children, NULL, 10) : 0;
+    free(children);
+    CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
+    CHECK_INT(python_data_find((uint32_t)getpid(), &data), -EAGAIN);
+    CHECK_INT(data.count, 0);
+}
+
+// One process whose memory cannot be read for hours, and another with new stacks all the time.
+TEST(stacks_that_wait_for_long_keep_no_room_of_others)
+{
+    enum { STACKS = 2000, BYTES_MAX = 64 << 10 }; // 2 MB of addresses
+    char *const line[] = {(char *)"python3", (char *)"-c", (char *)"import time\ntime.sleep(1000)", NULL};
+    static char dir[] = "/tmp/upgate-parts-XXXXXX";
+    struct error err = {0};
+    struct store *store = NULL;
+    struct writer *writer = NULL;
+    struct pystack *busy = NULL, *idle = NULL;
+    pid_t pid = -1;
+    int rc = posix_spawnp(&pid, line[0], NULL, NULL, line, environ) == 0 ? -ENOENT : 0;
+    for (int i = 0; i < 500 && rc == -ENOENT; i++) { // until it has started
+        usleep(10000);
+        rc = pystack_open(pid, &idle, &err);
+    }
+    if (!idle || pystack_open(pid, &busy, &err)) {
+        if (pid > 0 && kill(pid, SIGKILL) == 0)
+            waitpid(pid, NULL, 0);
+        runner_skip("no python3 here whose frames can be read");
+    }
+    CHECK(runner_directory(dir) != NULL);
+    char *path = xasprintf("%s/run.db", dir);
+    CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
+    CHECK_INT(writer_new(store, &writer, &err), 0);
+    struct stacks *stacks = stacks_new(writer, NULL, false); // those of Python need no symbols
+    struct python_frames *frames = python_frames_new(stacks);
+    __u64 words[UG_PSTACK_MAX] = {0};
+    CHECK(python_frames_row(frames, busy, 1, NULL, words, 1) > 0);
+    for (uint64_t i = 0; i < STACKS; i++) {
+        CHECK(python_frames_row(frames, idle, 2 + i, NULL, words, UG_PSTACK_MAX) > 0);
+        python_frames_name(frames, idle, false);
+    }
+    CHECK(python_frames_wait(frames, busy) && !python_frames_wait(frames, idle) && python_frames_wait(frames, NULL));
+    CHECK(python_frames_bytes(frames) < BYTES_MAX);
+    python_frames_name(frames, busy, false);
+    CHECK(!python_frames_wait(frames, NULL));
+    python_frames_free(frames);
+    stacks_free(stacks);
+    writer_free(writer);
+    store_close(store);
+    pystack_close(busy);
+    pystack_close(idle);
+    free(path);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+// As programs in Go do that become another one (gosu). Nobody names it, and it is forgotten while it lives, with all that is of it.
+TEST(a_stranger_that_calls_exec_as_another_thread)
+{
+    struct tasks *tasks = tasks_new(NULL, 1); // no row is written
+    struct ug_task_event exec = {.head = {.kind = UG_EVENT_TASK},
+                                 .at_ns = 1,
+                                 .task = {.tid = (__u32)getpid(), .tgid = (__u32)getpid(), .comm = "server"},
+                                 .what = UG_TASK_EXEC,
+                                 .ppid = 1,
+                                 .old_tid = 4100000};
+    tasks_event(tasks, &exec);
+    CHECK(tasks_thread_by_tid(tasks, (uint32_t)getpid()) == NULL);
+    for (int64_t second = 0; second < 3; second++) // what was freed would be read in the second
+        tasks_flush(tasks, (11 + second) * 1000000000, false, NULL, NULL);
+    CHECK(tasks_thread_by_tid(tasks, (uint32_t)getpid()) == NULL);
+    tasks_free(tasks, NULL, NULL);
 }
 
 // A target that maps "pythonx", unlinks it, and leaves a FIFO by the name that maps tells then.
@@ -363,7 +454,7 @@ TEST(an_interpreter_that_became_a_fifo)
     CHECK_INT(unlink(path), 0);
     CHECK_INT(mkfifo(fifo, 0600), 0);
     alarm(10);
-    python_data_find((uint32_t)getpid(), &data);
+    CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
     alarm(0);
     CHECK_INT(data.count, 0); // it is no program
     unlink(fifo);

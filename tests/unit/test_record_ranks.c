@@ -2,13 +2,18 @@
 // Ranks that join the recorder of another one, are refused, and leave it.
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+#include "common/target/file.h"
 #include "tests/unit/record_world.h"
 #include "tests/unit/runner.h"
+#include "tracer/record/tasks.h"
 
 static pid_t start_rank(const char *rank)
 {
@@ -90,6 +95,47 @@ TEST(a_rank_that_is_refused)
     world_check_text("SELECT target FROM recording WHERE id = 2", "\"rank\":1,\"ranks\":2");
     CHECK_INT(number_of(members, other), 1);
     end_rank(other);
+    end_rank(pid);
+}
+
+static void stop_reader(void)
+{
+    int fd = target_file_open_here("/proc/self/exe", 0); // there is one then
+    CHECK(fd >= 0);
+    close(fd);
+    pid_t reader = world_reader();
+    CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
+}
+
+// While the mmap lock of a process is held neither its command line nor its environment is to be had: both are asked for again.
+TEST(a_rank_whose_memory_map_is_locked_for_a_while)
+{
+    struct timespec pause = {.tv_sec = 2, .tv_nsec = 500000000}; // a process is asked again 2 s later
+    struct error err = {0};
+    struct writer *writer = NULL;
+    size_t count = 1;
+    if (!runner_directory(world.dir))
+        runner_fail(__FILE__, __LINE__, "no directory");
+    snprintf(world.path, sizeof world.path, "%s/run.db", world.dir);
+    CHECK_INT(store_open(world.path, STORE_CREATE, &world.store, &err), 0);
+    CHECK_INT(writer_new(world.store, &writer, &err), 0);
+    struct tasks *tasks = tasks_new(writer, 1);
+    pid_t pid = start_rank("1");
+    stop_reader();
+    CHECK(tasks_target(tasks, (uint32_t)pid) != NULL);
+    stop_reader();
+    tasks_flush(tasks, clock_monotonic_ns(), false, NULL, NULL);
+    tasks_ranks(tasks, &count);
+    CHECK_INT(count, 0);
+    nanosleep(&pause, NULL);
+    tasks_flush(tasks, clock_monotonic_ns(), false, NULL, NULL);
+    const struct task_rank *ranks = tasks_ranks(tasks, &count);
+    CHECK_INT(count, 1);
+    CHECK(count == 1 && ranks[0].rank == 1 && ranks[0].ranks == 2);
+    CHECK_INT(writer_commit(writer, true, &err), 0);
+    world_check_text("SELECT cmdline FROM process", "sleep 1000");
+    tasks_free(tasks, NULL, NULL);
+    writer_free(writer);
     end_rank(pid);
 }
 

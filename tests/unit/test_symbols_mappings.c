@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/strings.h"
 #include "tracer/symbols/mapping_table.h"
@@ -287,6 +288,50 @@ TEST(lost_events_are_read_from_proc)
     CHECK_INT(symbols_process_epoch(symbols, 76, 1, UINT64_MAX), 1);
     symbols_stats(symbols, &stats);
     CHECK_INT(stats.maps_reads, 2);
+    symbols_free(symbols);
+}
+
+// A FIFO that nobody writes into is read as the maps are of a process whose mmap lock somebody holds. What is known stays, the epoch too, and a
+// second later all is as it is then: the first had other maps before, the second none.
+TEST(maps_that_do_not_come_hold_nobody_up)
+{
+    struct world_fake fake[] = {fake_of(90, SYMBOLS_WHOLE), fake_of(91, SYMBOLS_WHOLE)};
+    struct symbols *symbols = following((struct symbols_opts){0});
+    struct symbols_birth birth = {.start = 1};
+    struct symbols_stats stats;
+    struct timespec now, pause = {.tv_sec = 2, .tv_nsec = 500000000}; // a process is asked again 2 s later
+    struct error err = {0};
+    world_fake(&fake[0]);
+    world_fake(&fake[1]);
+    uint64_t ip = world_fake_address(&fake[0], FIXTURE_HIDDEN);
+    CHECK_INT(symbols_process_snapshot(symbols, 90, &birth, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        const char *path = world_path("proc/%d/maps", (int)fake[i].pid);
+        CHECK_INT(remove(path), 0);
+        CHECK_INT(mkfifo(path, 0600), 0);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    tell(symbols, MAPPING_EVENT_LOST, 0, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
+    alarm(60);
+    CHECK_INT(symbols_process_epoch(symbols, 90, 1, UINT64_MAX), 0);
+    CHECK_STR(name_at(symbols, 90, ip, UINT64_MAX), "fixture_hidden");
+    CHECK_INT(symbols_process_snapshot(symbols, 91, &birth, &err), -EAGAIN);
+    CHECK_STR(name_at(symbols, 91, ip, UINT64_MAX), "[anon]");
+    CHECK_INT(symbols_process_epoch(symbols, 91, 1, UINT64_MAX), 0);
+    alarm(0);
+    symbols_stats(symbols, &stats);
+    CHECK_INT(stats.maps_reads, 1);
+    CHECK(stats.maps_silent >= 2);
+    fake[0].library = SYMBOLS_STRIPPED;
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(remove(world_path("proc/%d/maps", (int)fake[i].pid)), 0);
+        world_fake(&fake[i]);
+    }
+    nanosleep(&pause, NULL);
+    CHECK_INT(symbols_process_epoch(symbols, 90, 1, UINT64_MAX), 1);
+    CHECK_CONTAINS(name_at(symbols, 90, ip, UINT64_MAX), "stripped.so+0x");
+    CHECK_INT(symbols_process_epoch(symbols, 91, 1, UINT64_MAX), 1); // else what had no name would have none for good
+    CHECK_STR(name_at(symbols, 91, ip, UINT64_MAX), "fixture_hidden");
     symbols_free(symbols);
 }
 

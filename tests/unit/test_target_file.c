@@ -183,6 +183,38 @@ TEST(a_file_system_that_does_not_answer_holds_nobody_up)
     CHECK_INT(status, 0);
 }
 
+// Who looks for what a process has mapped waits where its mmap lock is held, for which a /proc stands that does not answer; or for the file's
+// file system, while the maps of the process are to be had. It is the device only in the second case.
+TEST(a_process_whose_memory_map_is_locked_is_no_device_that_does_not_answer)
+{
+    enum { DEVICE = 7, OTHER = 8 };
+    int ready[2];
+    char byte = 'n';
+    CHECK_INT(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        test_dead_mount(ready[1]);
+    CHECK_INT(read(ready[0], &byte, 1), 1);
+    if (byte != 'y') {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        runner_skip("no FUSE can be mounted here");
+    }
+    char *proc = xasprintf("/proc/%d/root/tmp", (int)pid);
+    alarm(60);
+    CHECK(target_file_open_mapped(proc, 5, 4096, 8192, "/file", DEVICE) < 0 && errno == EAGAIN);
+    CHECK(target_file_open_here("/proc/self/exe", DEVICE) >= 0);
+    CHECK(target_file_open_mapped("/proc", getpid(), 4096, 8192, "/proc/self/exe", DEVICE) < 0 && errno != EAGAIN); // another process's
+    CHECK(target_file_open_mapped(proc, 5, 4096, 8192, "/file", DEVICE) < 0 && errno == EAGAIN);
+    CHECK(target_file_open_mapped("/proc", pid, 4096, 8192, "/tmp/file", OTHER) < 0 && errno == EAGAIN);
+    CHECK(target_file_open_here("/proc/self/exe", OTHER) < 0 && errno == EAGAIN);
+    CHECK(target_file_open_here("/proc/self/exe", DEVICE) >= 0);
+    alarm(0);
+    free(proc);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 // sysfs: not among those of which it is known that nobody else answers for them.
 TEST(what_is_not_known_to_be_local_is_read_at_arms_length)
 {
@@ -400,4 +432,85 @@ TEST(the_text_of_a_file_that_the_kernel_makes_in_pieces_is_whole)
     free(text);
     CHECK(!target_file_text("/proc/4100000/maps", 1 << 20, &len));
     CHECK_INT(errno, ENOENT);
+    FILE *stream = target_file_stream(path);
+    char line[512];
+    CHECK(stream != NULL);
+    for (len = found = 0; fgets(line, sizeof line, stream); len += strlen(line)) {
+        uintptr_t begin = strtoul(line, NULL, 16);
+        found += begin >= (uintptr_t)area && begin < (uintptr_t)area + PAGES * page;
+    }
+    CHECK(feof(stream) && !ferror(stream) && len > 2 * 65536);
+    CHECK_INT(fclose(stream), 0);
+    CHECK(found >= PAGES - 2 && found <= PAGES);
+    CHECK(!target_file_stream("/proc/4100000/maps"));
+    CHECK_INT(errno, ENOENT);
+}
+
+// Every pread(2) fails but those from the begin of a file. Whoever reads for us inherits that.
+static void test_fail_behind_the_begin(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pread64, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 3 * sizeof(uint64_t)), // its lower half: little endian
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
+    CHECK_INT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    CHECK_INT(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+// As of a process that ends while its maps are read. What is mapped behind would be taken for unmapped.
+TEST(a_part_of_a_text_is_not_taken_for_all_of_it)
+{
+    char path[64];
+    size_t len = 7;
+    test_fail_behind_the_begin();
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)getpid());
+    CHECK(!target_file_text(path, 1 << 20, &len));
+    CHECK_INT(errno, EIO);
+    CHECK(!target_file_stream(path));
+    CHECK_INT(errno, EIO);
+}
+
+// Who reads for us is stopped: so it waits where the mmap lock of a process is held.
+TEST(memory_that_is_locked_is_not_free)
+{
+    CHECK(target_memory_is_free(getpid()));
+    CHECK(target_memory_is_free(4100000)); // nobody
+    pid_t reader = test_reader();
+    CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
+    int64_t begin_ns = clock_monotonic_ns();
+    CHECK(!target_memory_is_free(getpid()));
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(5000000000)); // 50 ms, and what a busy machine adds
+    CHECK(!target_memory_is_free(getpid())); // for a second
+    CHECK(target_memory_is_free(getppid())); // of another one that is another matter
+    CHECK(!target_file_silent());
+}
+
+// A FIFO that nobody writes into: it is given up within a second, and asked for again 2 s later, other files at once.
+TEST(a_stream_that_does_not_come_is_given_up_soon)
+{
+    CHECK(mkdtemp(test_dir) != NULL);
+    test_sh("mkfifo fifo");
+    char *fifo = xasprintf("%s/fifo", test_dir);
+    int64_t begin_ns = clock_monotonic_ns();
+    alarm(60);
+    CHECK(!target_file_stream(fifo));
+    CHECK_INT(errno, EAGAIN);
+    CHECK(!target_file_stream(fifo));
+    CHECK_INT(errno, EAGAIN);
+    alarm(0);
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(5000000000)); // 0.1 s, and what a busy machine adds
+    FILE *own = target_file_stream("/proc/self/maps");
+    CHECK(own != NULL);
+    fclose(own);
+    char *silent = target_file_silent();
+    CHECK_STR(silent, fifo);
+    free(silent);
+    unlink(fifo);
+    rmdir(test_dir);
+    free(fifo);
 }

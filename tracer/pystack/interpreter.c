@@ -52,6 +52,8 @@ static int proc_error(int number, pid_t tgid, const char *what, struct error *er
                          "may not read %s of process %d: it takes the same user and no limit by "
                          "ptrace_scope, or CAP_SYS_PTRACE",
                          what, (int)tgid);
+    if (number == EAGAIN)
+        return error_set(err, -EIO, "failed to read %s of process %d in time: somebody holds the lock of its memory map", what, (int)tgid);
     return error_set(err, -EIO, "failed to read %s of process %d: %s", what, (int)tgid,
                      strerror(number));
 }
@@ -82,7 +84,8 @@ static void take_mapping(const struct proc_mapping *mapping, const char *exe, st
     memcpy(candidate->path, path, len);
 }
 
-// The executable and every libpython of the process.
+// The executable and every libpython of the process. Where somebody holds its mmap lock this fails in time, and nobody goes on to its memory, to read
+// which takes that lock, too.
 static int find_candidates(pid_t tgid, struct candidate *found, size_t *count, struct error *err)
 {
     char path[64], exe[PATH_MAX] = "";
@@ -96,14 +99,14 @@ static int find_candidates(pid_t tgid, struct candidate *found, size_t *count, s
     struct proc_maps maps;
     struct proc_mapping mapping;
     snprintf(path, sizeof(path), "/proc/%d", (int)tgid);
-    int code = proc_maps_open(path, &maps);
+    int code = proc_maps_ask(path, &maps);
     if (code)
         return proc_error(-code, tgid, "the mappings", err);
     *count = 0;
     while (proc_maps_next(&maps, &mapping))
         take_mapping(&mapping, exe, found, count);
-    proc_maps_close(&maps);
-    return 0;
+    code = proc_maps_close(&maps);
+    return code ? proc_error(-code, tgid, "the mappings", err) : 0;
 }
 
 static int open_candidate(pid_t tgid, const struct candidate *candidate)

@@ -88,10 +88,13 @@ static int ledger_symbols(struct recorder *recorder, const int64_t *launch_id, s
     int rc = recorder->capture ? ledger_mappings(recorder, launch_id, &symbols, err) : 0;
     if (rc)
         return rc;
-    char *detail = xasprintf("%" PRIu64 " without a name", symbols.unknown);
+    struct strbuf text = {0};
+    strbuf_add(&text, "%" PRIu64 " without a name", symbols.unknown);
+    if (symbols.maps_silent)
+        strbuf_add(&text, "; /proc/PID/maps did not come in time, %" PRIu64 " times: somebody held the mmap_lock", symbols.maps_silent);
     rc = store_ledger(recorder->store, launch_id, "symbols", "addresses", (int64_t)symbols.lookups,
-                          (int64_t)(symbols.lookups - symbols.unknown), 0, 0, detail, err);
-    free(detail);
+                      (int64_t)(symbols.lookups - symbols.unknown), 0, 0, text.text, err);
+    strbuf_free(&text);
     return rc;
 }
 

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/containers/hash.h"
 #include "common/strings.h"
+#include "common/target/file.h"
 #include "tracer/pystack/pystack.h"
 #include "tracer/record/python_data.h"
 #include "tracer/record/python_frames.h"
@@ -53,7 +54,9 @@ struct python {
     uint32_t epoch; // of its code objects
     // Somebody holds its mmap_lock. To read its memory takes the same lock: we would wait until the stall that we
     // record is over, behind its victim.
-    bool memory_busy;
+    bool memory_busy; // as this look tells
+    bool memory_locked; // as was asked at memory_asked_ns
+    int64_t memory_asked_ns;
 };
 
 struct python_walk {
@@ -149,6 +152,18 @@ void python_forget(struct python_reader *reader, uint32_t tgid)
     }
 }
 
+// Asked before its memory is read. A look tells who waits for the lock; where nobody does, as beside a fork of many gigabytes, it may be held all
+// the same.
+static bool python_is_busy(struct python *python)
+{
+    int64_t now_ns = clock_monotonic_ns();
+    if (!python->memory_busy && now_ns - python->memory_asked_ns >= PYTHON_LOOK_NS) {
+        python->memory_asked_ns = now_ns;
+        python->memory_locked = !target_memory_is_free((pid_t)python->process->tgid);
+    }
+    return python->memory_busy || python->memory_locked;
+}
+
 // --- interpreters ---------------------------------------------------------------------------------
 
 // From now on its frames come with its records, where that can be.
@@ -171,8 +186,13 @@ static void python_open(void *context, struct task_process *process)
         return;
     struct error err = {0};
     struct pystack *ps = NULL;
+    struct python_data data = {0};
     budget_begin(&reader->opening);
     int rc = pystack_open((pid_t)process->tgid, &ps, &err);
+    if (rc == 0 && python_data_find(process->tgid, &data)) { // without it no wait would be one for the GIL, for good: found anew
+        pystack_close(ps);
+        rc = -EIO;
+    }
     budget_end(&reader->opening);
     if (rc) {
         if (rc == -ENOTSUP || rc == -EPERM)
@@ -185,9 +205,7 @@ static void python_open(void *context, struct task_process *process)
     struct python *python = xcalloc(1, sizeof *python);
     python->ps = ps;
     python->process = process;
-    budget_begin(&reader->opening);
-    python_data_find(process->tgid, &python->data);
-    budget_end(&reader->opening);
+    python->data = data;
     process->python = python;
     reader->pythons[reader->count++] = python;
     reader->found++;
@@ -295,7 +313,7 @@ static uint32_t python_walk_thread(struct python_reader *reader, struct task_thr
 static void python_note_holder(struct python_reader *reader, struct python *python)
 {
     pid_t tid = 0;
-    if (python->told_ns || python->holder_fresh || python->memory_busy)
+    if (python->told_ns || python->holder_fresh || python_is_busy(python))
         return;
     int rc = pystack_gil_holder(python->ps, &tid, NULL);
     if (rc) {
@@ -313,10 +331,12 @@ static void python_refresh(struct python_reader *reader)
 {
     for (uint32_t i = 0; i < reader->count; i++, reader->refresh_next++) {
         struct python *python = reader->pythons[reader->refresh_next % reader->count];
-        if (!python->told_ns || python->memory_busy || reader->look_begin_ns - python->refresh_ns < PYTHON_REFRESH_NS)
+        if (!python->told_ns || reader->look_begin_ns - python->refresh_ns < PYTHON_REFRESH_NS)
             continue;
         if (budget_took_ns(&reader->walking) > PYTHON_REFRESH_BURST_NS)
             break;
+        if (python_is_busy(python))
+            continue;
         python->refresh_ns = reader->look_begin_ns;
         python->epoch += pystack_refresh(python->ps, true);
     }
@@ -325,17 +345,21 @@ static void python_refresh(struct python_reader *reader)
 // Names of what came with records.
 static void python_read_names(struct python_reader *reader, struct python *python)
 {
-    if (!python->told_ns || python->memory_busy)
+    if (!python->told_ns)
         return;
     python->epoch += pystack_refresh(python->ps, false);
-    python_frames_name(reader->frames_taken, python->ps, true);
+    if (python_frames_wait(reader->frames_taken, python->ps) && !python_is_busy(python))
+        python_frames_name(reader->frames_taken, python->ps, true);
 }
 
 void python_settle(struct python_reader *reader, bool last)
 {
-    for (uint32_t i = 0; i < reader->count; i++)
-        if (last || !reader->pythons[i]->memory_busy)
-            python_frames_name(reader->frames_taken, reader->pythons[i]->ps, !reader->pythons[i]->memory_busy);
+    for (uint32_t i = 0; i < reader->count; i++) {
+        struct python *python = reader->pythons[i];
+        bool waits = python_frames_wait(reader->frames_taken, python->ps), busy = waits && python_is_busy(python);
+        if (waits && (last || !busy))
+            python_frames_name(reader->frames_taken, python->ps, !busy);
+    }
     python_frames_tell(reader->frames_taken);
 }
 
@@ -350,7 +374,7 @@ static void python_pace(struct python_reader *reader)
     reader->interval_ns = busy ? PYTHON_LOOK_NS : reader->interval_ns * 2 > max_ns ? max_ns : reader->interval_ns * 2;
     // Kept waiting, the memory was busy.
     reader->next_look_ns = reader->look_begin_ns +
-                           (python_frames_wait(reader->frames_taken) ? PYTHON_LOOK_NS : reader->interval_ns);
+                           (python_frames_wait(reader->frames_taken, NULL) ? PYTHON_LOOK_NS : reader->interval_ns);
 }
 
 void python_look_end(struct python_reader *reader)
@@ -365,7 +389,7 @@ void python_look_end(struct python_reader *reader)
         if (!thread->process->python)
             continue;
         // Also a look that many threads make long must end.
-        if (budget_took_ns(&reader->walking) > PYTHON_BURST_NS || thread->process->python->memory_busy) {
+        if (budget_took_ns(&reader->walking) > PYTHON_BURST_NS || python_is_busy(thread->process->python)) {
             reader->counts.skipped++;
             continue;
         }
@@ -393,7 +417,7 @@ static uint32_t python_taken(struct python_reader *reader, struct python *python
     reader->counts.in_kernel++;
     uint32_t stack = python_frames_row(reader->frames_taken, python->ps, key, leaf, words, count);
     int64_t soon_ns = reader->look_begin_ns + PYTHON_LOOK_NS;
-    if (python_frames_wait(reader->frames_taken) && reader->next_look_ns > soon_ns)
+    if (python_frames_wait(reader->frames_taken, NULL) && reader->next_look_ns > soon_ns)
         reader->next_look_ns = soon_ns;
     return stack;
 }
@@ -460,13 +484,14 @@ uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thr
         return 0;
     int64_t now_ns = clock_monotonic_ns();
     reader->counts.wanted++;
-    if (now_ns - at_ns > PYTHON_SAMPLE_OLD_NS || python->memory_busy ||
-        !budget_affords(&reader->walking)) {
+    if (now_ns - at_ns > PYTHON_SAMPLE_OLD_NS || !budget_affords(&reader->walking)) {
         reader->counts.skipped++;
         return 0;
     }
     budget_begin(&reader->walking);
-    uint32_t stack = python_walk_thread(reader, thread, false);
+    bool busy = python_is_busy(python);
+    reader->counts.skipped += busy;
+    uint32_t stack = busy ? 0 : python_walk_thread(reader, thread, false);
     *ret_late = stack && clock_monotonic_ns() - at_ns > PYTHON_SAMPLE_LATE_NS;
     budget_end(&reader->walking);
     return stack;

@@ -34,22 +34,23 @@ static void python_data_add(struct python_data *data, int fd, uint64_t base)
         close(fd);
 }
 
-void python_data_find(uint32_t tgid, struct python_data *ret)
+int python_data_find(uint32_t tgid, struct python_data *ret)
 {
     char dir[64];
     struct proc_maps maps;
     struct proc_mapping one;
     *ret = (struct python_data){0};
     snprintf(dir, sizeof dir, "/proc/%u", tgid);
-    if (proc_maps_open(dir, &maps))
-        return;
+    int code = proc_maps_ask(dir, &maps);
+    if (code)
+        return code;
     while (proc_maps_next(&maps, &one)) {
         const char *base = one.offset ? NULL : strrchr(one.path, '/');
         if (base && (strncmp(base + 1, "python", 6) == 0 || strncmp(base + 1, "libpython", 9) == 0))
             python_data_add(ret, target_file_open_mapped("/proc", (pid_t)tgid, one.begin, one.end, one.path, one.device),
                             one.begin);
     }
-    proc_maps_close(&maps);
+    return proc_maps_close(&maps);
 }
 
 bool python_data_holds(const struct python_data *data, uint64_t address)

@@ -17,7 +17,8 @@ struct python_data {
     } ranges[PYTHON_DATA_MAX];
 };
 
-void python_data_find(uint32_t tgid, struct python_data *ret); // count 0: not found
+// count 0: it has none. 0, or -errno: what it maps cannot be read; -EAGAIN, -EIO: not now, as somebody holds its mmap lock.
+int python_data_find(uint32_t tgid, struct python_data *ret);
 bool python_data_holds(const struct python_data *data, uint64_t address);
 
 #endif

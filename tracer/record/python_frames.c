@@ -130,18 +130,35 @@ uint32_t python_frames_row(struct python_frames *frames, struct pystack *ps, uin
     return id;
 }
 
-bool python_frames_wait(const struct python_frames *frames)
+bool python_frames_wait(const struct python_frames *frames, const struct pystack *ps)
 {
-    return frames->count > 0;
+    for (size_t i = 0; i < frames->count; i++)
+        if (!ps || frames->waiting[i].ps == ps)
+            return true;
+    return false;
+}
+
+// They stand in the order of what waits.
+static void frames_close_up(struct python_frames *frames)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < frames->count; i++) {
+        struct frames_waiting *one = &frames->waiting[i];
+        memmove(frames->words + at, frames->words + one->words, one->count * sizeof *frames->words);
+        one->words = at;
+        at += one->count;
+    }
+    frames->word_count = at;
 }
 
 void python_frames_name(struct python_frames *frames, struct pystack *ps, bool read)
 {
     struct pystack_frame names[UG_PSTACK_MAX];
-    size_t kept = 0;
+    size_t kept = 0, words = 0;
     for (size_t i = 0; i < frames->count; i++) {
         struct frames_waiting *one = &frames->waiting[i];
         if (one->ps != ps) {
+            words += one->count;
             frames->waiting[kept++] = *one;
             continue;
         }
@@ -150,8 +167,13 @@ void python_frames_name(struct python_frames *frames, struct pystack *ps, bool r
         stacks_python_store(frames->stacks, one->id, one->leaf, names, named ? one->count : 0);
     }
     frames->count = kept;
-    if (!kept)
-        frames->word_count = 0;
+    if (frames->word_count > 2 * words) // one process may wait for hours, while others come and go
+        frames_close_up(frames);
+}
+
+size_t python_frames_bytes(const struct python_frames *frames)
+{
+    return frames->word_capacity * sizeof *frames->words;
 }
 
 void python_frames_tell(struct python_frames *frames)

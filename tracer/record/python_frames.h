@@ -23,9 +23,10 @@ bool python_frames_shape(const struct pystack *ps, struct ug_python_process *ret
 // The row of a stack; 0: none. key: of the process and all that has changed in it. leaf: as of stacks_python.
 uint32_t python_frames_row(struct python_frames *frames, struct pystack *ps, uint64_t key, const char *leaf,
                            const __u64 *words, size_t count);
-bool python_frames_wait(const struct python_frames *frames); // are there stacks without names?
+bool python_frames_wait(const struct python_frames *frames, const struct pystack *ps); // are there stacks without names? NULL: of any process
 // Names of the stacks of a process that wait. read: its memory may be read; false: as far as they are known.
 void python_frames_name(struct python_frames *frames, struct pystack *ps, bool read);
+size_t python_frames_bytes(const struct python_frames *frames); // memory of the stacks that wait
 void python_frames_tell(struct python_frames *frames); // before a commit: what waits has a row, without frames
 
 // Stacks that lack the name of a frame ("[unknown]", of no file) or all frames for good: a function was gone before its name was

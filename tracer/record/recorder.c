@@ -68,6 +68,14 @@ static const char *recorder_connections_missing(const struct recorder *recorder)
     return recorder->sockets && many ? sockets_missing(recorder->sockets) : NULL;
 }
 
+static char *recorder_silent_sentence(const char *path)
+{
+    if (strncmp(path, "/proc/", strlen("/proc/")) == 0)
+        return xasprintf("names: '%s' could not be read in time, as somebody held the lock of that process's memory map: names of its "
+                         "functions, its command line or its rank may be missing", path);
+    return xasprintf("names: '%s' could not be read in time: functions of the files on its file system have no names", path);
+}
+
 // Sentences about what this machine did not allow.
 static char *recorder_missing_json(const struct recorder *recorder)
 {
@@ -106,8 +114,7 @@ static char *recorder_missing_json(const struct recorder *recorder)
     char *silent = target_file_silent();
     if (silent) {
         string_make_plain(silent, strlen(silent));
-        char *text = xasprintf("names: '%s' could not be read in time: functions of the files on its file system have no "
-                               "names", silent);
+        char *text = recorder_silent_sentence(silent);
         json_array_append_new(list, json_string(text));
         free(text);
         free(silent);

@@ -2,6 +2,7 @@
 // What /proc tells of one process.
 #include "tracer/record/task_proc.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,12 +32,31 @@ bool task_stat_read(uint32_t tgid, struct task_stat *ret)
     return true;
 }
 
-bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks)
+// At most max bytes of a file that waits for the process's mmap lock, and a NUL behind them. NULL: it cannot be read, or, *ret_later, not now.
+static char *task_text(uint32_t tgid, const char *name, size_t max, size_t *ret_len, bool *ret_later)
 {
     char path[64];
+    snprintf(path, sizeof path, "/proc/%u/%s", tgid, name);
+    FILE *file = target_file_stream(path);
+    *ret_later = !file && errno == EAGAIN;
+    if (!file)
+        return NULL;
+    char *text = xrealloc(NULL, max + 1);
+    *ret_len = fread(text, 1, max, file);
+    text[*ret_len] = '\0';
+    *ret_later = ferror(file);
+    fclose(file);
+    if (*ret_later) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks, bool *ret_later)
+{
     size_t len = 0;
-    snprintf(path, sizeof path, "/proc/%u/environ", tgid);
-    char *text = target_file_text(path, TASK_ENVIRONMENT_MAX, &len);
+    char *text = task_text(tgid, "environ", TASK_ENVIRONMENT_MAX, &len, ret_later);
     struct launcher_rank found;
     bool told = text && launcher_find_block(text, len, &found);
     if (told) {
@@ -49,20 +69,17 @@ bool task_rank_read(uint32_t tgid, int32_t *ret_rank, int32_t *ret_ranks)
 
 char *task_variable_read(uint32_t tgid, const char *name)
 {
-    char path[64];
     size_t len = 0;
-    snprintf(path, sizeof path, "/proc/%u/environ", tgid);
-    char *text = target_file_text(path, TASK_ENVIRONMENT_MAX, &len), *found = text ? proc_variable_of(text, len, name) : NULL;
+    bool later;
+    char *text = task_text(tgid, "environ", TASK_ENVIRONMENT_MAX, &len, &later), *found = text ? proc_variable_of(text, len, name) : NULL;
     free(text);
     return found;
 }
 
-char *task_cmdline_read(uint32_t tgid)
+char *task_cmdline_read(uint32_t tgid, bool *ret_later)
 {
-    char path[64];
     size_t len = 0;
-    snprintf(path, sizeof path, "/proc/%u/cmdline", tgid);
-    char *text = target_file_text(path, TASK_CMDLINE_MAX, &len);
+    char *text = task_text(tgid, "cmdline", TASK_CMDLINE_MAX, &len, ret_later);
     while (text && len && text[len - 1] == 0)
         len--;
     if (!text || !len) {

@@ -54,7 +54,8 @@ static void tasks_read_process(struct task_process *process)
     process->named_ns = clock_monotonic_ns();
     if (stat.flags & TASK_PF_KTHREAD)
         process->kind = TASK_KERNEL;
-    char *cmdline = task_cmdline_read(process->tgid);
+    bool later;
+    char *cmdline = task_cmdline_read(process->tgid, &later); // if so, when its row is written
     if (cmdline) { // a zombie has none any more: what it was stays
         free(process->cmdline);
         process->cmdline = cmdline;
@@ -65,6 +66,7 @@ static void tasks_read_process(struct task_process *process)
 // Of one that was born or became another program: the event has told the rest. Where it may not be read now, the next flush does.
 static void tasks_read_cmdline(struct tasks *tasks, struct task_process *process)
 {
+    bool later;
     free(process->cmdline);
     process->cmdline = NULL;
     process->dirty = true;
@@ -72,7 +74,7 @@ static void tasks_read_cmdline(struct tasks *tasks, struct task_process *process
         return;
     budget_begin(&tasks->budget);
     if (process->start_ns)
-        process->cmdline = task_cmdline_read(process->tgid);
+        process->cmdline = task_cmdline_read(process->tgid, &later);
     else // the event did not tell when it began, by which it is known from another one with its pid
         tasks_read_process(process);
     budget_end(&tasks->budget);
@@ -392,6 +394,8 @@ static void tasks_take_over(struct tasks *tasks, struct task_process *process, c
             tasks_end_thread(thread, at_ns);
     }
     process->has_exit = false;
+    if (!process->id && !event->target) // a stranger whom nobody has named is forgotten, and no thread may point at it then
+        return;
     struct task_thread *thread = tasks_add_thread(tasks, process, event->task.tid, event->task.comm, at_ns);
     if (thread)
         thread->started_ns = at_ns;
@@ -478,8 +482,10 @@ static void tasks_find_rank(struct tasks *tasks, struct task_process *process)
     if (process->kind != TASK_TARGET || process->ended || process->rank_generation > process->generation ||
         tasks->rank_count >= TASKS_RANKS_MAX)
         return;
-    process->rank_generation = process->generation + 1;
-    if (!task_rank_read(process->tgid, &rank.rank, &rank.ranks))
+    bool later, told = task_rank_read(process->tgid, &rank.rank, &rank.ranks, &later);
+    if (!later) // else by the next flush
+        process->rank_generation = process->generation + 1;
+    if (!told)
         return;
     for (size_t i = 0; i < tasks->rank_count; i++)
         if (tasks->ranks[i].tgid == rank.tgid && tasks->ranks[i].start_ns == rank.start_ns) {
@@ -499,8 +505,9 @@ static void tasks_write_process(struct tasks *tasks, struct task_process *proces
 {
     static const char *const kinds[] = {
         [TASK_OTHER] = "other", [TASK_TARGET] = "target", [TASK_KERNEL] = "kernel", [TASK_IDLE] = "idle"};
+    bool later = false;
     if (!process->cmdline && !process->ended && process->kind != TASK_KERNEL && process->tgid)
-        process->cmdline = task_cmdline_read(process->tgid);
+        process->cmdline = task_cmdline_read(process->tgid, &later);
     struct row row = writer_row(tasks->writer, WRITER_PROCESS);
     row_int(&row, process->id);
     row_int(&row, tasks->recording_id);
@@ -518,7 +525,7 @@ static void tasks_write_process(struct tasks *tasks, struct task_process *proces
     else
         row_null(&row);
     writer_put(tasks->writer, &row);
-    process->dirty = false;
+    process->dirty = later;
 }
 
 static void tasks_write_thread(struct tasks *tasks, struct task_thread *thread)

@@ -33,7 +33,7 @@ static bool mapping_same(const struct mapping *a, const struct mapping *b)
     return a->path == b->path || (len == mapping_path_len(b->path) && !memcmp(a->path, b->path, len));
 }
 
-static void mapping_table_change(struct mapping_table *table, uint64_t at_ns)
+void mapping_table_change(struct mapping_table *table, uint64_t at_ns)
 {
     table->change_ns[table->changes++ % MAPPING_CHANGES_MAX] = at_ns;
 }

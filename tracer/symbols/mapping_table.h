@@ -31,6 +31,8 @@ bool mapping_table_has(const struct mapping_table *table, const struct mapping *
 // What /proc/PID/maps says at at_ns; `first`: nothing says since when. Anything that differs counts as a change if
 // changes are not told otherwise.
 void mapping_table_update(struct mapping_table *table, const struct mappings *maps, uint64_t at_ns, bool first);
+// From at_ns on addresses may mean something else.
+void mapping_table_change(struct mapping_table *table, uint64_t at_ns);
 // Nothing is mapped any more since at_ns: exec.
 void mapping_table_end(struct mapping_table *table, uint64_t at_ns);
 // A fork: what `from` had mapped at at_ns is what was there at first.

@@ -48,15 +48,12 @@ void mapping_of_event(const struct mapping_event *event, struct names *names, st
         ret->build_id = names_intern(names, event->build_id, strlen(event->build_id));
 }
 
-int mappings_read(const char *dir, struct names *names, struct mappings *ret)
+// Closes it.
+static int mappings_take(struct proc_maps *maps, struct names *names, struct mappings *ret)
 {
-    struct proc_maps maps;
     struct proc_mapping line;
     struct mappings read = {0};
-    int code = proc_maps_open(dir, &maps);
-    if (code)
-        return code;
-    while (proc_maps_next(&maps, &line)) {
+    while (proc_maps_next(maps, &line)) {
         if (!strchr(line.permissions, 'x') || line.end <= line.begin)
             continue;
         if (read.count == MAPPINGS_MAX || (read.count && line.begin < read.all[read.count - 1].end)) {
@@ -68,13 +65,27 @@ int mappings_read(const char *dir, struct names *names, struct mappings *ret)
         mapping_name(&one, names, line.path);
         vector_push(read.all, read.count, one);
     }
-    code = proc_maps_close(&maps);
+    int code = proc_maps_close(maps);
     if (code) {
         mappings_free(&read);
         return code;
     }
     *ret = read;
     return 0;
+}
+
+int mappings_read(const char *dir, struct names *names, struct mappings *ret)
+{
+    struct proc_maps maps;
+    int code = proc_maps_open(dir, &maps);
+    return code ? code : mappings_take(&maps, names, ret);
+}
+
+int mappings_ask(const char *dir, struct names *names, struct mappings *ret)
+{
+    struct proc_maps maps;
+    int code = proc_maps_ask(dir, &maps);
+    return code ? code : mappings_take(&maps, names, ret);
 }
 
 void mappings_free(struct mappings *mappings)

@@ -41,6 +41,8 @@ struct mappings { // = {0} is empty
 // dir: that of the process in /proc. 0 or -errno (it is gone, no permission). On failure *ret is untouched; else the old
 // content is the caller's to free.
 int mappings_read(const char *dir, struct names *names, struct mappings *ret);
+// The same for who must not wait for the mmap lock of the process: -EAGAIN, or -EIO in the middle, where it is not to be had in time.
+int mappings_ask(const char *dir, struct names *names, struct mappings *ret);
 void mapping_of_event(const struct mapping_event *event, struct names *names, struct mapping *ret);
 bool mapping_is_memory_file(const struct mapping *mapping);
 void mappings_free(struct mappings *mappings);

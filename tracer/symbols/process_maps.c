@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process has mapped: read from /proc when it becomes known, and followed by events from then on. /proc is read
 // again where events are not to be had, where some were lost, and where an address lies in nothing that is known.
+#include <errno.h>
 #include <stdio.h>
 
 #include "tracer/symbols/proc.h"
@@ -55,6 +56,7 @@ bool processes_read_maps(struct processes *processes, struct symbol_process *pro
     char dir[4096];
     struct mappings maps = {0};
     uint64_t now_ns = processes_now_ns();
+    bool missed = process->missed;
     if (process->ended)
         return false;
     if (!at_once && !processes_may_read(processes, process, now_ns)) {
@@ -63,16 +65,20 @@ bool processes_read_maps(struct processes *processes, struct symbol_process *pro
         return false;
     }
     process->maps_ns = now_ns;
-    process->missed = false;
     snprintf(dir, sizeof(dir), "%s/%d", processes->proc, (int)process->tgid);
     uint64_t before = mapping_table_bytes(&process->table);
     budget_begin(&process->budget);
     budget_begin(&processes->budget);
-    int code = mappings_read(dir, processes->files->names, &maps);
-    processes->stats->maps_reads++;
+    // By another process: somebody may hold the mmap lock of this one, and is what the recording is about.
+    int code = mappings_ask(dir, processes->files->names, &maps);
+    process->missed = code == -EAGAIN || code == -EIO; // what is known is kept, and it is asked again
+    processes->stats->maps_silent += process->missed;
+    processes->stats->maps_reads += !process->missed;
     bool good = !code && maps.count; // while a process ends its maps are empty: keep the old ones
     if (good) {
         mapping_table_update(&process->table, &maps, now_ns, !process->has_maps);
+        if (missed && !process->has_maps)
+            mapping_table_change(&process->table, now_ns); // what was asked for before is named by now
         process->has_maps = true;
         processes_count_bytes(processes, process, before);
         if (process->snapshot)

@@ -23,7 +23,7 @@ struct symbol_process {
     bool ended;    // nothing more is read of /proc
     bool snapshot; // keep the files of new mappings open
     bool has_maps; // they were read once
-    bool missed;   // an address lay nowhere, and the maps could not be read again then
+    bool missed;   // an address lay nowhere, and the maps could not be read again then; or they did not come in time
     struct mapping_table table;
     struct perf_map *perf_map;
     uint64_t checked_ns, maps_ns, perf_ns; // when last read, CLOCK_MONOTONIC; 0: never

@@ -164,7 +164,7 @@ int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, const struct s
         return symbols_process_fail(tgid, code, err);
     processes_snapshot(&symbols->processes, process);
     if (!process->table.count && !process->table.past_count)
-        return symbols_process_fail(tgid, -ESRCH, err); // a zombie, a kernel thread, or just ended
+        return symbols_process_fail(tgid, process->missed ? -EAGAIN : -ESRCH, err); // a zombie, a kernel thread, or just ended
     return 0;
 }
 

@@ -49,6 +49,7 @@ struct symbols_stats {
     uint64_t unknown;         // of them answered with known = false
     uint64_t maps_reads;      // /proc/PID/maps read
     uint64_t maps_held_back;  // not read again because recheck_ns had not passed
+    uint64_t maps_silent;     // they did not come in time: the process's mmap lock was held. What was known was kept, and they are read later
     uint64_t mappings_skipped; // events of a process that maps without end
     uint64_t files_loaded;    // symbol tables built
     uint64_t files_refused;   // damaged, not ELF, cannot be opened: their addresses stay unknown
@@ -93,7 +94,8 @@ struct symbols_birth {
     pid_t parent;          // it had mapped what its parent had; 0: not known, and at_ns does not matter
 };
 // Know the process from now on: reads the maps and opens the mapped files, so that addresses can still be named
-// when it has ended. Costs one open a mapped library (100 libraries: 1 ms). 0, -ESRCH (gone and never seen), -EACCES.
+// when it has ended. Costs one open a mapped library (100 libraries: 1 ms). 0, -ESRCH (gone and never seen), -EACCES, -EAGAIN (its maps
+// did not come in time, and are read later).
 int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, const struct symbols_birth *birth, struct error *err);
 // The user-space symbol around ip; opens the process where needed. For a return address pass ip - 1.
 void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, struct symbol *ret);
