@@ -22,7 +22,9 @@
 
 enum {
     WATCH_EVERY_S = 2,
-    WATCH_WINDOW_S = 10, // that is looked at; what set the trigger off has left it before the next time
+    WATCH_WINDOW_S = 10, // that is looked at, at least; what set the trigger off has left it before the next time
+    WATCH_SHARE = 10,    // a look that takes long is repeated less often: a tenth of a CPU
+    WATCH_STALL_MAX_S = 600, // two of it are the window, which is read at each look
     WATCH_STEPS_MIN = 20, // of fewer a median says little
     WATCH_OUTGROWN = 2,   // times --max-size: names and stacks of weeks, which are not forgotten
 };
@@ -31,6 +33,8 @@ struct watch {
     const struct watch_opts *opts;
     struct recording_opts recording; // of each recorder
     struct look look;
+    int64_t window_ns, begun_ns;             // begun_ns: of this recorder
+    bool told_short;                         // that less is kept than the trigger wants
     int64_t next_ns, due_ns, quiet_until_ns; // due_ns 0: nothing has happened
     char *answer;                            // what has
     char **paths;                            // saved, oldest first
@@ -61,8 +65,8 @@ int trigger_parse(const char *text, struct trigger *ret, struct error *err)
     if (at && ret->kind == TRIGGER_STALL) {
         struct error why = {0};
         at += strspn(at, " ");
-        if (unit_parse_duration(at, &ret->stall_ns, &why) || ret->stall_ns < 1000000)
-            return error_set(err, -EINVAL, "option '--trigger': '%s' is no time of 1 ms or more", at);
+        if (unit_parse_duration(at, &ret->stall_ns, &why) || ret->stall_ns < 1000000 || ret->stall_ns > WATCH_STALL_MAX_S * WATCH_S)
+            return error_set(err, -EINVAL, "option '--trigger': '%s' is no time from 1 ms to 10 min", at);
         return 0;
     }
     if (at) {
@@ -87,6 +91,33 @@ static char *watch_answer(const struct watch *watch)
     return copy;
 }
 
+// A wait is seen as long as the window at most, and who waits all of it is taken for idle: twice what is asked for.
+static int64_t watch_window_ns(const struct trigger *trigger)
+{
+    int64_t least_ns = WATCH_WINDOW_S * WATCH_S;
+    return 2 * trigger->stall_ns > least_ns ? 2 * trigger->stall_ns : least_ns;
+}
+
+// Of a look that took so long. A stall of the length that is asked for is in the window, and does not fill it, at one look at least.
+static int64_t watch_every_ns(const struct watch *watch, int64_t took_ns)
+{
+    int64_t every_ns = WATCH_EVERY_S * WATCH_S, most_ns = (watch->window_ns - watch->opts->trigger.stall_ns) / 10 * 8;
+    every_ns = WATCH_SHARE * took_ns > every_ns ? WATCH_SHARE * took_ns : every_ns;
+    return every_ns < most_ns ? every_ns : most_ns;
+}
+
+// Once: a store that forgets sooner than the stall is long never shows it.
+static void watch_tell_short(struct watch *watch, int64_t now_ns)
+{
+    char kept[32], wanted[32];
+    const int64_t stall_ns = watch->opts->trigger.stall_ns, kept_ns = watch->look.stalls->window_ns;
+    if (watch->told_short || kept_ns >= stall_ns || now_ns - watch->begun_ns < watch->window_ns)
+        return;
+    watch->told_short = true;
+    log_warn("the last %s are kept, and a stall of %s cannot be seen in that: give --max-size more",
+             unit_format_ns(kept, sizeof kept, (double)kept_ns), unit_format_ns(wanted, sizeof wanted, (double)stall_ns));
+}
+
 static bool watch_stalled(const struct watch *watch)
 {
     const struct stalls *stalls = watch->look.stalls;
@@ -102,7 +133,7 @@ static char *watch_slow_step(const struct watch *watch)
 {
     static const char median[] = "SELECT dur_ns FROM recorded_step ORDER BY dur_ns LIMIT 1 OFFSET (SELECT count(*) / 2 FROM recorded_step)";
     struct store *store = watch->look.store;
-    int64_t count = 0, middle_ns = 0, slow_ns = 0, idx = 0, from_ns = clock_monotonic_ns() - WATCH_WINDOW_S * WATCH_S;
+    int64_t count = 0, middle_ns = 0, slow_ns = 0, idx = 0, from_ns = clock_monotonic_ns() - watch->window_ns;
     if (store_get_int(store, &count, NULL, "SELECT count(*) FROM recorded_step", "") || count < WATCH_STEPS_MIN ||
         store_get_int(store, &middle_ns, NULL, median, "") || middle_ns <= 0 ||
         store_get_int(store, &slow_ns, NULL, "SELECT coalesce(max(dur_ns), 0) FROM recorded_step WHERE begin_ns + dur_ns >= ? AND idx > 0", "i",
@@ -118,7 +149,10 @@ static char *watch_slow_step(const struct watch *watch)
 
 static void watch_look(struct watch *watch, int64_t now_ns)
 {
-    if (!look_again(&watch->look, WATCH_WINDOW_S * WATCH_S) || watch->due_ns || now_ns < watch->quiet_until_ns)
+    if (!look_again(&watch->look, watch->window_ns))
+        return;
+    watch_tell_short(watch, now_ns);
+    if (watch->due_ns || now_ns < watch->quiet_until_ns)
         return;
     char *step = watch->opts->trigger.kind == TRIGGER_STEP ? watch_slow_step(watch) : NULL;
     if (!step && (watch->opts->trigger.kind == TRIGGER_STEP || !watch_stalled(watch)))
@@ -149,7 +183,7 @@ static void watch_tell(const struct watch *watch, const char *path)
 }
 
 // One that cannot be saved ends nothing: there may be room for the next one.
-static void watch_save(struct watch *watch, int64_t now_ns)
+static void watch_save(struct watch *watch)
 {
     struct error err = {0};
     char *path = NULL;
@@ -169,7 +203,7 @@ static void watch_save(struct watch *watch, int64_t now_ns)
     free(watch->answer);
     watch->answer = NULL;
     watch->due_ns = 0;
-    watch->quiet_until_ns = now_ns + WATCH_WINDOW_S * WATCH_S;
+    watch->quiet_until_ns = clock_monotonic_ns() + watch->window_ns;
 }
 
 // Of weeks the names and stacks are more than the events that are kept: a recorder that attached to its target begins anew.
@@ -200,12 +234,12 @@ static int watch_loop(struct watch *watch, struct error *err)
             return rc;
         rc = 0;
         if (now_ns >= watch->next_ns) {
-            watch->next_ns = now_ns + WATCH_EVERY_S * WATCH_S;
             watch_look(watch, now_ns);
+            watch->next_ns = now_ns + watch_every_ns(watch, clock_monotonic_ns() - now_ns);
             rc = watch_renew(watch, err);
         }
         if (rc == 0 && watch->due_ns && now_ns >= watch->due_ns)
-            watch_save(watch, now_ns);
+            watch_save(watch);
     }
     return rc;
 }
@@ -225,6 +259,8 @@ int watch_run(const struct watch_opts *opts, struct error *err)
 {
     struct watch watch = {.opts = opts, .recording = opts->recording, .look.report_fd = -1};
     struct sigaction action = {.sa_handler = watch_on_signal}; // no SA_RESTART: poll() must end
+    watch.window_ns = watch_window_ns(&opts->trigger);
+    watch.begun_ns = clock_monotonic_ns();
     watch.recording.path = NULL; // of its own: what it holds is kept when something has happened
     watch.recording.progress = false;
     watch.recording.duration_ns = 0;
@@ -243,7 +279,7 @@ int watch_run(const struct watch_opts *opts, struct error *err)
     if (rc == 0)
         watch_look(&watch, clock_monotonic_ns());
     if (watch.due_ns) // what happened last is not lost for want of the time behind it, nor with a recorder that failed
-        watch_save(&watch, clock_monotonic_ns());
+        watch_save(&watch);
     if (rc == 0 && end_rc)
         rc = error_set(err, end_rc, "%s", end.text);
     if (rc == 0)

@@ -222,6 +222,31 @@ def test_a_slow_step_sets_it_off(folder):
     assert len(found) == 1 and re.match(r"step 150 took 1(\.\d+)? s, \d+\.\d times the median of \d+ steps; ", found[0]["answer"]), found
 
 
+STOPPED = """
+import os, signal, time
+def work(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(1000))
+work(1)
+if os.fork() == 0:
+    os.kill(os.getppid(), signal.SIGSTOP)
+    time.sleep(10.5)
+    os.kill(os.getppid(), signal.SIGCONT)
+    os._exit(0)
+os.wait()
+work(0.3)
+"""
+
+
+def test_a_long_stall_sets_it_off(folder):
+    """Longer than the window of a short one."""
+    found = incidents(folder, "--trigger", "stall > 10s", "--after", "100ms", "--gpu", "off", "--", sys.executable, "-c", STOPPED)
+    assert len(found) == 1, found
+    stalls = json.loads(upgate(found[0]["path"], "--format", "json").stdout)["stalls"]
+    assert any(stall["cause"] == "sigstop" and stall["max_ns"] >= 10e9 for stall in stalls), found
+
+
 def test_bad_input(folder):
     own = str(os.getpid())
     for words, says in (((), "--live"), (("--live",), "--pid"), (("run.db", "--live", "--pid", own), "not with RUN.db"),
@@ -230,7 +255,8 @@ def test_bad_input(folder):
                         (("--live", "--pid", own, "--every", "1ms"), "100 ms"), (("--live", "--pid", own, "-o", __file__), "exists already")):
         done = upgate(*words)
         assert done.returncode == 2 and says in done.stderr, (words, done)
-    for words, says in ((("--trigger", "stall > soon", "--pid", own), "no time"), (("--trigger", "latency > 3", "--pid", own), "not known"),
+    for words, says in ((("--trigger", "stall > soon", "--pid", own), "no time"), (("--trigger", "stall > 11min", "--pid", own), "to 10 min"),
+                        (("--trigger", "latency > 3", "--pid", own), "not known"),
                         (("--trigger", "step_time > 2x median", "--pid", own), "by --step symbol:NAME only"), (("--keep", "3", "--pid", own), "of --trigger"),
                         (("--trigger", "step_time > 1x median", "--pid", own), "not known")):
         done = subprocess.run([UPGATE, "record", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
