@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/containers/vector.h"
 #include "common/log.h"
+#include "common/signals.h"
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/live/look.h"
@@ -258,16 +259,13 @@ static int watch_check_folder(const char *name, struct error *err)
 int watch_run(const struct watch_opts *opts, struct error *err)
 {
     struct watch watch = {.opts = opts, .recording = opts->recording, .look.report_fd = -1};
-    struct sigaction action = {.sa_handler = watch_on_signal}; // no SA_RESTART: poll() must end
     watch.window_ns = watch_window_ns(&opts->trigger);
     watch.begun_ns = clock_monotonic_ns();
     watch.recording.path = NULL; // of its own: what it holds is kept when something has happened
     watch.recording.progress = false;
     watch.recording.duration_ns = 0;
     watch_signal = 0;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    signals_catch_end(watch_on_signal);
     signal(SIGPIPE, SIG_IGN);
     int rc = watch_check_folder(opts->recording.path, err);
     if (rc == 0)

@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/signals.h"
 #include "common/strings.h"
 #include "harness/contain/host.h"
 #include "harness/contain/inject.h"
@@ -70,14 +71,10 @@ static void recording_on_signal(int number)
 
 static void recording_catch_signals(const struct recording_opts *opts)
 {
-    struct sigaction action = {.sa_handler = recording_on_signal}; // no SA_RESTART: waits must end
     recording_signal = 0;
     signal(SIGXFSZ, SIG_IGN); // a file at the limit of its size is an error in words
-    if (opts->worker)
-        return;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    if (!opts->worker)
+        signals_catch_end(recording_on_signal);
 }
 
 // --- the run's row --------------------------------------------------------------------------------

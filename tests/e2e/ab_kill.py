@@ -196,8 +196,12 @@ def hiding(kinds):
 
 def end_by(case, number, workload, **schedule):
     case.plan(workload, looks=[30], **schedule)
-    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    hangup = signal.SIG_DFL if number == signal.SIGHUP else signal.SIG_IGN  # ignored, as under nohup, it ends nothing
+    process = case.start("ab", case.plan_path, "-o", case.db_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup))
     wait_for_pairs(case, 1)
+    if number == signal.SIGTERM:
+        process.send_signal(signal.SIGHUP)
+        wait_for_pairs(case, 4)
     time.sleep(0.1)
     started = time.monotonic()
     process.send_signal(number)
