@@ -104,6 +104,56 @@ def test_a_hang_is_told_before_it_ends(folder):
     assert "hardly ran: it waited" in documents[-1]["answer"], [document["answer"] for document in documents]
 
 
+def targets(folder, name, *words, **more):
+    """Who is a target of a look at `words`, and who looks."""
+    kept = os.path.join(folder, name)
+    process = subprocess.Popen([UPGATE, "stalls", "--live", "--every", "1s", "--duration", "6s", "--format", "json", "-o", kept, *words],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    err = process.communicate(timeout=WAIT_S)[1]
+    assert process.returncode == 0, err
+    with sqlite3.connect(kept) as db:
+        return {pid for pid, in db.execute("SELECT tgid FROM process WHERE kind = 'target'")}, process.pid
+
+
+def make_cgroup():
+    """Its directory, or None where none can be made that takes processes."""
+    for line in open("/proc/mounts", encoding="utf-8"):
+        if line.split()[2] in ("cgroup2", "cgroup"):
+            group = os.path.join(line.split()[1], "upgate-live-%d" % os.getpid())
+            try:
+                os.mkdir(group)
+            except OSError:
+                continue
+            enter = subprocess.run(["sh", "-c", 'echo $$ > "$0/cgroup.procs"', group], stderr=subprocess.DEVNULL)
+            if enter.returncode == 0:
+                return group
+            os.rmdir(group)
+    return None
+
+
+def test_who_looks_is_no_target(folder):
+    """Neither as a child of the target nor in its cgroup: what upgate waits for is nobody's stall."""
+    found, who = targets(folder, "child.db", "--pid", str(os.getpid()))
+    assert os.getpid() in found and who not in found, (found, who)
+    group = make_cgroup()
+    if not group:
+        print("no cgroup can be made here")
+        return
+
+    def enter():
+        with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as procs:
+            procs.write(str(os.getpid()))
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time\nwhile True:\n    time.sleep(0.01)"], preexec_fn=enter)
+    try:
+        found, who = targets(folder, "cgroup.db", "--cgroup", group, preexec_fn=enter)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        assert until(lambda: not open(os.path.join(group, "cgroup.procs"), encoding="ascii").read(), 10)
+        os.rmdir(group)
+    assert found == {sleeper.pid}, (found, who)
+
+
 def test_nothing_stays_when_it_is_killed(folder):
     env = dict(os.environ, TMPDIR=folder)
     process = subprocess.Popen([UPGATE, "stalls", "--live", "--pid", str(os.getpid()), "--every", "1s", "--format", "json"],
