@@ -297,6 +297,90 @@ def test_a_long_stall_sets_it_off(folder):
     assert any(stall["cause"] == "sigstop" and stall["max_ns"] >= 10e9 for stall in stalls), found
 
 
+GOES_ON = """
+import os, sys, time
+def work(seconds):
+    time.sleep(seconds)
+while not os.path.exists(sys.argv[1]):
+    work(0.01)
+work(1)
+for _ in range(30):
+    work(0.01)
+"""
+
+
+def watch(folder, name, *words):
+    return subprocess.Popen([UPGATE, "record", "--max-size", "8M", "--gpu", "off", "--format", "json", "-o", os.path.join(folder, name), *words],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, TMPDIR=folder))
+
+
+def now(folder, sql):
+    """A number out of the store that the recorder writes; 0: it is not there."""
+    for name in left_in(folder):
+        try:
+            with sqlite3.connect("file:%s/run.db?mode=ro" % os.path.join(folder, name), uri=True, timeout=5) as db:
+                return db.execute(sql).fetchone()[0]
+        except sqlite3.Error:
+            pass
+    return 0
+
+
+def begins_anew(folder, process):
+    """The store is made as large as names and stacks of weeks make it."""
+    first = left_in(folder)
+
+    def another():
+        assert process.poll() is None, process.communicate()
+        try:
+            path = os.path.join(folder, first[0], "run.db")
+            if os.path.getsize(path) < 17 << 20:
+                os.truncate(path, 17 << 20)
+        except FileNotFoundError:
+            pass
+        return left_in(folder) not in ([], first)
+    assert until(another), "no other recorder has come"
+
+
+def ends(process):
+    out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0 and "begins anew" in err, (process.returncode, err)
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_a_recorder_goes_on_with_what_another_one_had(folder):
+    script, go = os.path.join(folder, "steps.py"), os.path.join(folder, "go")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(GOES_ON)
+    process = watch(folder, "night.db", "--trigger", "step_time > 25x median", "--after", "100ms", "--step", "steps.py:work", "--",
+                    sys.executable, script, go)
+    assert until(lambda: now(folder, "SELECT count(*) FROM recorded_step") > 0)
+    begins_anew(folder, process)
+    assert until(lambda: now(folder, "SELECT count(*) FROM recorded_step") > 30), "the steps of the command are not seen any more"
+    open(go, "w", encoding="utf-8").close()
+    found = ends(process)
+    assert len(found) == 1 and re.match(r"step \d+ took 1(\.\d+)? s, ", found[0]["answer"]), found
+    with sqlite3.connect(found[0]["path"]) as db:
+        assert db.execute("SELECT min(idx) > 0 FROM recorded_step").fetchone()[0] == 1
+    assert not left_in(folder) and not [name for name in os.listdir("/dev/shm") if name.startswith("upgate-%d-" % process.pid)]
+
+
+def test_a_recorder_goes_on_with_those_that_are_left(folder):
+    sleepers = [subprocess.Popen([sys.executable, "-c", "import time\nwhile True:\n    time.sleep(0.01)"]) for _ in range(2)]
+    try:
+        process = watch(folder, "night.db", "--trigger", "stall > 5s", "--pid", "%d,%d" % tuple(sleeper.pid for sleeper in sleepers))
+        assert until(lambda: now(folder, "SELECT count(*) FROM gap") > 0)
+        sleepers[0].kill()
+        sleepers[0].wait()
+        begins_anew(folder, process)
+        assert until(lambda: now(folder, "SELECT count(*) FROM gap") > 0)
+        assert until(lambda: now(folder, "SELECT group_concat(DISTINCT tgid) FROM process WHERE kind = 'target'") == str(sleepers[1].pid))
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+    assert not ends(process)
+
+
 def test_bad_input(folder):
     own = str(os.getpid())
     for words, says in (((), "--live"), (("--live",), "--pid"), (("run.db", "--live", "--pid", own), "not with RUN.db"),
