@@ -18,6 +18,7 @@
 #include "common/signals.h"
 #include "common/strings.h"
 #include "common/units.h"
+#include "harness/live/kept.h"
 #include "harness/live/look.h"
 
 #define WATCH_S INT64_C(1000000000)
@@ -43,8 +44,8 @@ struct watch {
     bool told_short;                         // that less is kept than the trigger wants
     int64_t next_ns, due_ns, quiet_until_ns; // due_ns 0: nothing has happened
     char *answer;                            // what has
-    char **paths;                            // saved, oldest first
-    size_t path_count, incidents;
+    struct kept kept;
+    size_t incidents;
 };
 
 static volatile sig_atomic_t watch_signal;
@@ -198,13 +199,7 @@ static void watch_save(struct watch *watch)
         log_warn("%s; the watch goes on", err.text);
     } else {
         watch_tell(watch, path);
-        vector_push(watch->paths, watch->path_count, path);
-    }
-    if (watch->path_count > watch->opts->keep) {
-        log_info("'%s' goes: %zu are kept (--keep)", watch->paths[0], watch->opts->keep);
-        unlink(watch->paths[0]);
-        free(watch->paths[0]);
-        memmove(watch->paths, watch->paths + 1, --watch->path_count * sizeof *watch->paths);
+        kept_add(&watch->kept, path, watch->opts->keep);
     }
     free(watch->answer);
     watch->answer = NULL;
@@ -359,6 +354,7 @@ int watch_run(const struct watch_opts *opts, struct error *err)
     watch_signal = 0;
     signals_catch_end(watch_on_signal);
     signal(SIGPIPE, SIG_IGN);
+    kept_find(&watch.kept, opts->recording.path);
     int rc = watch_check_folder(opts->recording.path, err);
     if (rc == 0)
         rc = look_start(&watch.look, &watch.recording, false, err);
@@ -381,9 +377,7 @@ int watch_run(const struct watch_opts *opts, struct error *err)
     free(watch.steps_path);
     free(watch.pids);
     free(watch.roots);
-    for (size_t i = 0; i < watch.path_count; i++)
-        free(watch.paths[i]);
-    free(watch.paths);
+    kept_free(&watch.kept);
     free(watch.answer);
     return rc;
 }

@@ -290,9 +290,13 @@ work(0.3)
 
 
 def test_a_long_stall_sets_it_off(folder):
-    """Longer than the window of a short one."""
-    found = incidents(folder, "--trigger", "stall > 10s", "--after", "100ms", "--gpu", "off", "--", sys.executable, "-c", STOPPED)
+    """Longer than the window of a short one. What an earlier watch left counts for --keep."""
+    others = ["night-2020.db", "night-20200101-000000.db.txt", "other-20200101-000000.db"]
+    for name in others + ["night-20200101-000000.db", "night-20200101-000001.db"]:
+        open(os.path.join(folder, name), "w", encoding="utf-8").close()
+    found = incidents(folder, "--trigger", "stall > 10s", "--after", "100ms", "--keep", "1", "--gpu", "off", "--", sys.executable, "-c", STOPPED)
     assert len(found) == 1, found
+    assert sorted(os.listdir(folder)) == sorted(others + [os.path.basename(found[0]["path"])]), os.listdir(folder)
     stalls = json.loads(upgate(found[0]["path"], "--format", "json").stdout)["stalls"]
     assert any(stall["cause"] == "sigstop" and stall["max_ns"] >= 10e9 for stall in stalls), found
 
