@@ -37,6 +37,7 @@ struct watch {
     const struct watch_opts *opts;
     struct recording_opts recording; // of each recorder
     char *steps_path;                // of a command: one file of steps for all of them
+    int steps_fd;                    // which is ours while this is open
     pid_t *pids, *roots;             // of a recorder behind another one: its target, and those that the others descend from
     size_t pid_count;
     struct look look;
@@ -347,7 +348,7 @@ int watch_run(const struct watch_opts *opts, struct error *err)
     watch.window_ns = watch_window_ns(&opts->trigger);
     watch.begun_ns = clock_monotonic_ns();
     if (opts->recording.command && !opts->recording.symbol)
-        watch.recording.steps_path = watch.steps_path = recording_steps_path();
+        watch.recording.steps_path = watch.steps_path = recording_steps_reserve(&watch.steps_fd);
     watch.recording.path = NULL; // of its own: what it holds is kept when something has happened
     watch.recording.progress = false;
     watch.recording.duration_ns = 0;
@@ -372,8 +373,10 @@ int watch_run(const struct watch_opts *opts, struct error *err)
     if (rc == 0)
         log_info("%zu incident%s", watch.incidents, watch.incidents == 1 ? "" : "s");
     look_free(&watch.look);
-    if (watch.steps_path)
+    if (watch.steps_path) {
         unlink(watch.steps_path);
+        close(watch.steps_fd);
+    }
     free(watch.steps_path);
     free(watch.pids);
     free(watch.roots);

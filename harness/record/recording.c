@@ -117,9 +117,19 @@ static int recording_open_store(struct recording *recording, struct error *err)
 
 // --- steps of a started program -------------------------------------------------------------------
 
-char *recording_steps_path(void)
+static char *recording_steps_name(void)
 {
     return xasprintf("/dev/shm/upgate-%d-%lld-record", getpid(), (long long)process_start_ticks(getpid()));
+}
+
+char *recording_steps_reserve(int *ret_fd)
+{
+    char *path = recording_steps_name();
+    *ret_fd = reader_reserve(path);
+    if (*ret_fd >= 0)
+        return path;
+    free(path);
+    return NULL;
 }
 
 // So far, since each process claimed its slot.
@@ -142,15 +152,13 @@ static void recording_open_steps(struct recording *recording)
                                .ring_bytes = RECORDING_BYTES,
                                .keep = recording->opts->steps_path != NULL,
                                .open = true};
-    recording->steps_path = opts.keep ? xstrdup(recording->opts->steps_path) : recording_steps_path();
-    bool goes_on = opts.keep && !recording->opts->command, gone = goes_on && access(recording->steps_path, F_OK) < 0;
+    recording->steps_path = opts.keep ? xstrdup(recording->opts->steps_path) : recording_steps_name();
     if (reader_create(&recording->steps, recording->steps_path, &opts, NULL)) {
-        gone = goes_on;
+        if (opts.keep && !recording->opts->command)
+            log_warn("the file of steps '%s' is damaged: no more steps are recorded", recording->steps_path);
         free(recording->steps_path);
         recording->steps_path = NULL;
     }
-    if (gone)
-        log_warn("the file of steps '%s' cannot be gone on with: no more steps are recorded", recording->opts->steps_path);
     recording->steps_dropped = recording_dropped_steps(recording);
 }
 

@@ -72,8 +72,9 @@ struct recording_result {
     char *missing; // sentences of sources that were not there, a line each; caller frees
 };
 
-// A name for steps_path; the next upgate takes a file of that name away where ours was killed. The caller frees it.
-char *recording_steps_path(void);
+// A file for steps_path: its name, which the caller frees, and a descriptor, as long as which is open no other upgate takes the file away.
+// NULL: none can be made.
+char *recording_steps_reserve(int *ret_fd);
 
 // 0; -EINVAL: bad input, no such process; other -errno: not permitted, disk full, ... What was written before a
 // failure in the middle stays; a store in which nothing was recorded is removed again.
