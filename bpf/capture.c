@@ -108,6 +108,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
     capture->no_loop = opts->no_loop;
     capture->prompt = opts->prompt;
     capture->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
+    capture->watcher = opts->watcher;
     capture->cgroup_budget = (struct budget){.divisor = CGROUP_SHARE_DIVISOR, .burst_ns = CGROUP_BURST_NS};
     status = capture_load(capture, err);
     if (!status)

@@ -27,6 +27,7 @@ struct capture_opts {
         *pids; // targets: thread groups; their threads and, unless no_children, children born later
     size_t pid_count;
     const char *cgroup; // cgroup directory: every task in it or below is a target; or NULL
+    pid_t watcher;      // our parent, where it reads meanwhile what is recorded: no target, unless by its pid, as we are none; 0: it does not
     bool no_children;
     int64_t threshold_ns; // gaps and lock waits at least this long are sent
     uint32_t sample_hz;   // 0: no sampling

@@ -90,6 +90,7 @@ struct capture {
     bool births_missed; // that it is in the list
     bool samples_faults;
     char *cgroup;
+    pid_t watcher;
     int64_t cgroup_read_ns;     // when its processes were read last
     struct budget cgroup_budget; // each time the threads of all the machine are gone through twice
     struct code_range *tracing; // functions of tracepoints, in order

@@ -55,6 +55,12 @@ size_t capture_read_processes(struct descendant **ret_processes)
     return count;
 }
 
+// The top of upgate's own processes.
+static pid_t own_top(pid_t watcher)
+{
+    return watcher ? watcher : getpid();
+}
+
 // Everything below `root` in the tree of processes, but not what is below upgate.
 static int want_descendants(struct capture *capture, pid_t root, struct error *err)
 {
@@ -64,7 +70,7 @@ static int want_descendants(struct capture *capture, pid_t root, struct error *e
 
     if (!count) // not even this one: /proc could not be opened
         return error_set(err, -errno, "failed to list the processes: %s", strerror(errno));
-    descendants_mark(processes, count, root, getpid());
+    descendants_mark(processes, count, root, own_top(capture->watcher));
     for (size_t i = 0; i < count && !status; i++)
         if (processes[i].below)
             status = add_wanted(capture, processes[i].pid, err);
@@ -90,6 +96,7 @@ int capture_want(struct capture *capture, pid_t pid, bool children, struct error
 struct members {
     int (*each)(void *context, pid_t pid, struct error *err);
     void *context;
+    pid_t watcher; // who is left out, beside us
 };
 
 static int walk_procs_file(const struct members *members, const char *path, struct error *err)
@@ -101,7 +108,7 @@ static int walk_procs_file(const struct members *members, const char *path, stru
         return errno == ENOENT || errno == ENODEV ? 0 : // removed meanwhile
                    error_set(err, -errno, "failed to read '%s': %s", path, strerror(errno));
     while (!status && fscanf(file, "%d", &pid) == 1)
-        if (pid > 0 && pid != getpid())
+        if (pid > 0 && pid != getpid() && pid != members->watcher)
             status = members->each(members->context, pid, err);
     fclose(file);
     return status;
@@ -136,7 +143,7 @@ static int want_member(void *context, pid_t pid, struct error *err)
 
 int capture_want_cgroup(struct capture *capture, struct error *err)
 {
-    const struct members members = {want_member, capture};
+    const struct members members = {want_member, capture, capture->watcher};
     char path[PATH_MAX];
     struct stat info;
 
@@ -158,12 +165,12 @@ size_t capture_count_targets(const struct capture_opts *opts)
 {
     struct descendant *processes = NULL;
     size_t listed = 0, count = opts->no_children ? opts->pid_count : 0;
-    const struct members members = {count_member, &count};
+    const struct members members = {count_member, &count, opts->watcher};
 
     if (opts->pid_count && !opts->no_children)
         listed = capture_read_processes(&processes);
     for (size_t i = 0; i < opts->pid_count && listed; i++) {
-        descendants_mark(processes, listed, opts->pids[i], getpid());
+        descendants_mark(processes, listed, opts->pids[i], own_top(opts->watcher));
         for (size_t j = 0; j < listed; j++)
             count += processes[j].below;
     }

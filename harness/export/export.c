@@ -36,6 +36,13 @@ static bool export_is_name(const char *name)
     return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
+// What is mounted into a container, for one: it cannot be replaced. False, too, where the kernel does not tell (before Linux 5.8).
+static bool export_is_mount(const char *dir)
+{
+    struct statx info;
+    return statx(AT_FDCWD, dir, 0, 0, &info) == 0 && info.stx_attributes & STATX_ATTR_MOUNT_ROOT;
+}
+
 // Of a directory that is there: its own name, not that of a link to it. 0, it is empty.
 static int export_check_dir(struct export_place *place, const struct stat *info, struct error *err)
 {
@@ -44,6 +51,9 @@ static int export_check_dir(struct export_place *place, const struct stat *info,
         return error_set(err, -EINVAL, "'%s' is not a directory; name one that is empty or not there yet by -o", place->dir);
     if (stat(".", &here) == 0 && here.st_dev == info->st_dev && here.st_ino == info->st_ino)
         return error_set(err, -EINVAL, "'%s' is the directory that you are in, and will be replaced when all is written; name another by -o", place->dir);
+    if (export_is_mount(place->dir))
+        return error_set(err, -EINVAL, "'%s' is a mount point, which cannot be replaced when all is written; name a directory in it that is not there yet by -o",
+                         place->dir);
     DIR *stream = opendir(place->dir);
     if (!stream)
         return error_set(err, -errno, "failed to read '%s': %s", place->dir, strerror(errno));

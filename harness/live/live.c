@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/signals.h"
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/live/look.h"
@@ -53,10 +54,9 @@ static void live_on_signal(int number)
 static void live_catch_signals(void)
 {
     struct sigaction action = {.sa_handler = live_on_signal}; // no SA_RESTART: poll() must end
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
     live_signal = live_resized = 0;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        sigaction(numbers[i], &action, NULL);
+    signals_catch_end(live_on_signal);
+    sigaction(SIGWINCH, &action, NULL);
     signal(SIGPIPE, SIG_IGN); // a reader that has gone is an error in words
 }
 

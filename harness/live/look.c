@@ -70,8 +70,11 @@ static _Noreturn void look_record(const struct look *look, const struct recordin
     int rc = getppid() == parent ? recording_run(&recording, &result, &err) : -ECANCELED;
     if (rc == 0)
         err.code = 0;
-    if (getppid() != parent)
-        look_remove(look); // nobody lives who would
+    if (getppid() != parent) { // nobody lives who would
+        look_remove(look);
+        if (recording.steps_path)
+            unlink(recording.steps_path);
+    }
     _exit(write(report_fd, &err, sizeof err) == sizeof err && rc == 0 ? 0 : 1);
 }
 

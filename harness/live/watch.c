@@ -14,27 +14,39 @@
 #include "common/clock.h"
 #include "common/containers/vector.h"
 #include "common/log.h"
+#include "common/proc.h"
+#include "common/signals.h"
 #include "common/strings.h"
 #include "common/units.h"
+#include "harness/live/kept.h"
 #include "harness/live/look.h"
 
 #define WATCH_S INT64_C(1000000000)
 
 enum {
     WATCH_EVERY_S = 2,
-    WATCH_WINDOW_S = 10, // that is looked at; what set the trigger off has left it before the next time
+    WATCH_WINDOW_S = 10, // that is looked at, at least; what set the trigger off has left it before the next time
+    WATCH_SHARE = 10,    // a look that takes long is repeated less often: a tenth of a CPU
+    WATCH_STALL_MAX_S = 600, // two of it are the window, which is read at each look
     WATCH_STEPS_MIN = 20, // of fewer a median says little
     WATCH_OUTGROWN = 2,   // times --max-size: names and stacks of weeks, which are not forgotten
+    WATCH_ENDED = 1,      // there is nobody left to record
 };
 
 struct watch {
     const struct watch_opts *opts;
     struct recording_opts recording; // of each recorder
+    char *steps_path;                // of a command: one file of steps for all of them
+    int steps_fd;                    // which is ours while this is open
+    pid_t *pids, *roots;             // of a recorder behind another one: its target, and those that the others descend from
+    size_t pid_count;
     struct look look;
+    int64_t window_ns, begun_ns;             // begun_ns: of this recorder
+    bool told_short;                         // that less is kept than the trigger wants
     int64_t next_ns, due_ns, quiet_until_ns; // due_ns 0: nothing has happened
     char *answer;                            // what has
-    char **paths;                            // saved, oldest first
-    size_t path_count, incidents;
+    struct kept kept;
+    size_t incidents;
 };
 
 static volatile sig_atomic_t watch_signal;
@@ -61,8 +73,8 @@ int trigger_parse(const char *text, struct trigger *ret, struct error *err)
     if (at && ret->kind == TRIGGER_STALL) {
         struct error why = {0};
         at += strspn(at, " ");
-        if (unit_parse_duration(at, &ret->stall_ns, &why) || ret->stall_ns < 1000000)
-            return error_set(err, -EINVAL, "option '--trigger': '%s' is no time of 1 ms or more", at);
+        if (unit_parse_duration(at, &ret->stall_ns, &why) || ret->stall_ns < 1000000 || ret->stall_ns > WATCH_STALL_MAX_S * WATCH_S)
+            return error_set(err, -EINVAL, "option '--trigger': '%s' is no time from 1 ms to 10 min", at);
         return 0;
     }
     if (at) {
@@ -87,6 +99,33 @@ static char *watch_answer(const struct watch *watch)
     return copy;
 }
 
+// A wait is seen as long as the window at most, and who waits all of it is taken for idle: twice what is asked for.
+static int64_t watch_window_ns(const struct trigger *trigger)
+{
+    int64_t least_ns = WATCH_WINDOW_S * WATCH_S;
+    return 2 * trigger->stall_ns > least_ns ? 2 * trigger->stall_ns : least_ns;
+}
+
+// Of a look that took so long. A stall of the length that is asked for is in the window, and does not fill it, at one look at least.
+static int64_t watch_every_ns(const struct watch *watch, int64_t took_ns)
+{
+    int64_t every_ns = WATCH_EVERY_S * WATCH_S, most_ns = (watch->window_ns - watch->opts->trigger.stall_ns) / 10 * 8;
+    every_ns = WATCH_SHARE * took_ns > every_ns ? WATCH_SHARE * took_ns : every_ns;
+    return every_ns < most_ns ? every_ns : most_ns;
+}
+
+// Once: a store that forgets sooner than the stall is long never shows it.
+static void watch_tell_short(struct watch *watch, int64_t now_ns)
+{
+    char kept[32], wanted[32];
+    const int64_t stall_ns = watch->opts->trigger.stall_ns, kept_ns = watch->look.stalls->window_ns;
+    if (watch->told_short || kept_ns >= stall_ns || now_ns - watch->begun_ns < watch->window_ns)
+        return;
+    watch->told_short = true;
+    log_warn("the last %s are kept, and a stall of %s cannot be seen in that: give --max-size more",
+             unit_format_ns(kept, sizeof kept, (double)kept_ns), unit_format_ns(wanted, sizeof wanted, (double)stall_ns));
+}
+
 static bool watch_stalled(const struct watch *watch)
 {
     const struct stalls *stalls = watch->look.stalls;
@@ -102,7 +141,7 @@ static char *watch_slow_step(const struct watch *watch)
 {
     static const char median[] = "SELECT dur_ns FROM recorded_step ORDER BY dur_ns LIMIT 1 OFFSET (SELECT count(*) / 2 FROM recorded_step)";
     struct store *store = watch->look.store;
-    int64_t count = 0, middle_ns = 0, slow_ns = 0, idx = 0, from_ns = clock_monotonic_ns() - WATCH_WINDOW_S * WATCH_S;
+    int64_t count = 0, middle_ns = 0, slow_ns = 0, idx = 0, from_ns = clock_monotonic_ns() - watch->window_ns;
     if (store_get_int(store, &count, NULL, "SELECT count(*) FROM recorded_step", "") || count < WATCH_STEPS_MIN ||
         store_get_int(store, &middle_ns, NULL, median, "") || middle_ns <= 0 ||
         store_get_int(store, &slow_ns, NULL, "SELECT coalesce(max(dur_ns), 0) FROM recorded_step WHERE begin_ns + dur_ns >= ? AND idx > 0", "i",
@@ -118,7 +157,10 @@ static char *watch_slow_step(const struct watch *watch)
 
 static void watch_look(struct watch *watch, int64_t now_ns)
 {
-    if (!look_again(&watch->look, WATCH_WINDOW_S * WATCH_S) || watch->due_ns || now_ns < watch->quiet_until_ns)
+    if (!look_again(&watch->look, watch->window_ns))
+        return;
+    watch_tell_short(watch, now_ns);
+    if (watch->due_ns || now_ns < watch->quiet_until_ns)
         return;
     char *step = watch->opts->trigger.kind == TRIGGER_STEP ? watch_slow_step(watch) : NULL;
     if (!step && (watch->opts->trigger.kind == TRIGGER_STEP || !watch_stalled(watch)))
@@ -149,7 +191,7 @@ static void watch_tell(const struct watch *watch, const char *path)
 }
 
 // One that cannot be saved ends nothing: there may be room for the next one.
-static void watch_save(struct watch *watch, int64_t now_ns)
+static void watch_save(struct watch *watch)
 {
     struct error err = {0};
     char *path = NULL;
@@ -158,34 +200,113 @@ static void watch_save(struct watch *watch, int64_t now_ns)
         log_warn("%s; the watch goes on", err.text);
     } else {
         watch_tell(watch, path);
-        vector_push(watch->paths, watch->path_count, path);
-    }
-    if (watch->path_count > watch->opts->keep) {
-        log_info("'%s' goes: %zu are kept (--keep)", watch->paths[0], watch->opts->keep);
-        unlink(watch->paths[0]);
-        free(watch->paths[0]);
-        memmove(watch->paths, watch->paths + 1, --watch->path_count * sizeof *watch->paths);
+        kept_add(&watch->kept, path, watch->opts->keep);
     }
     free(watch->answer);
     watch->answer = NULL;
     watch->due_ns = 0;
-    watch->quiet_until_ns = now_ns + WATCH_WINDOW_S * WATCH_S;
+    watch->quiet_until_ns = clock_monotonic_ns() + watch->window_ns;
 }
 
-// Of weeks the names and stacks are more than the events that are kept: a recorder that attached to its target begins anew.
+// --- a recorder behind another one ------------------------------------------------------------------
+
+// The processes of the target, by what was named and by the store of the recorder that has ended.
+static void watch_find_target(struct watch *watch)
+{
+    struct error err = {0};
+    struct store *store = NULL;
+    pid_t *pids = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < watch->recording.pid_count; i++)
+        vector_push(pids, count, watch->recording.pids[i]);
+    if (store_open(watch->look.path, STORE_READ, &store, &err) == 0) {
+        sqlite3_stmt *stmt = store_query(store, &err, "SELECT tgid FROM process WHERE kind = 'target' AND ended_ns IS NULL", "");
+        while (stmt && store_step(store, stmt, NULL) == 1)
+            vector_push(pids, count, (pid_t)sqlite3_column_int64(stmt, 0));
+    }
+    store_close(store);
+    free(watch->pids);
+    watch->pids = pids;
+    watch->pid_count = count;
+}
+
+// Leaves out who has ended. Gives how many that were.
+static size_t watch_keep_living(struct watch *watch)
+{
+    size_t living = 0, ended = 0;
+    for (size_t i = 0; i < watch->pid_count; i++) {
+        struct proc_stat stat;
+        if (proc_stat_of(watch->pids[i], &stat) || proc_stat_ended(&stat))
+            ended++;
+        else
+            watch->pids[living++] = watch->pids[i];
+    }
+    watch->pid_count = living;
+    return ended;
+}
+
+// Each once, and no child of another one: it comes with that, and to find what is below one takes a look at every process.
+static void watch_choose_roots(struct watch *watch)
+{
+    struct recording_opts *recording = &watch->recording;
+    free(watch->roots);
+    watch->roots = NULL;
+    recording->pid_count = 0;
+    for (size_t i = 0; i < watch->pid_count; i++) {
+        struct proc_stat stat;
+        pid_t parent = recording->no_children || proc_stat_of(watch->pids[i], &stat) ? -1 : stat.parent;
+        bool there = false;
+        for (size_t k = 0; k < watch->pid_count && !there; k++)
+            there = watch->pids[k] == parent || (k < i && watch->pids[k] == watch->pids[i]);
+        if (!there)
+            vector_push(watch->roots, recording->pid_count, watch->pids[i]);
+    }
+    recording->pids = watch->roots;
+}
+
+// A recorder of those that live. WATCH_ENDED: nobody does.
+static int watch_begin_anew(struct watch *watch, struct error *err)
+{
+    look_free(&watch->look);
+    watch->look = (struct look){.report_fd = -1};
+    watch->begun_ns = clock_monotonic_ns();
+    if (!watch->recording.cgroup) {
+        watch_keep_living(watch);
+        watch_choose_roots(watch);
+        watch->recording.command = NULL; // it runs
+        watch->recording.command_count = 0;
+        watch->recording.injected = NULL; // marks go on, and what they are has been said
+        watch->recording.finds_steps = false;
+    }
+    if (!watch->recording.cgroup && !watch->recording.pid_count)
+        return WATCH_ENDED;
+    return look_start(&watch->look, &watch->recording, false, err);
+}
+
+// Of weeks the names and stacks are more than the events that are kept.
 static int watch_renew(struct watch *watch, struct error *err)
 {
     struct stat info;
     struct error end = {0};
-    if (watch->recording.command || watch->due_ns || stat(watch->look.path, &info) ||
-        info.st_size < WATCH_OUTGROWN * watch->recording.max_bytes)
+    if (watch->due_ns || stat(watch->look.path, &info) || info.st_size < WATCH_OUTGROWN * watch->recording.max_bytes)
         return 0;
     log_info("names and stacks have outgrown --max-size: the recording begins anew");
     if (look_stop(&watch->look, &end))
         log_warn("the recorder before it: %s", end.text);
-    look_free(&watch->look);
-    watch->look = (struct look){.report_fd = -1};
-    return look_start(&watch->look, &watch->recording, false, err);
+    if (!watch->recording.cgroup)
+        watch_find_target(watch);
+    return watch_begin_anew(watch, err);
+}
+
+// -EAGAIN: it goes on. A process may end before the next recorder finds it: then another one takes the rest.
+static int watch_reap(struct watch *watch, struct error *err)
+{
+    int rc = look_reap(&watch->look, 0, err);
+    bool gone = (rc == -EINVAL || rc == -ESRCH) && watch->pid_count && !watch->look.stalls;
+    if (!gone || !watch_keep_living(watch))
+        return rc;
+    rc = watch_begin_anew(watch, err);
+    return rc ? rc : -EAGAIN;
 }
 
 static int watch_loop(struct watch *watch, struct error *err)
@@ -195,17 +316,17 @@ static int watch_loop(struct watch *watch, struct error *err)
     while (rc == 0 && !watch_signal && now_ns < end_ns) {
         poll(NULL, 0, 100);
         now_ns = clock_monotonic_ns();
-        rc = look_reap(&watch->look, 0, err);
+        rc = watch_reap(watch, err);
         if (rc != -EAGAIN)
             return rc;
         rc = 0;
         if (now_ns >= watch->next_ns) {
-            watch->next_ns = now_ns + WATCH_EVERY_S * WATCH_S;
             watch_look(watch, now_ns);
+            watch->next_ns = now_ns + watch_every_ns(watch, clock_monotonic_ns() - now_ns);
             rc = watch_renew(watch, err);
         }
         if (rc == 0 && watch->due_ns && now_ns >= watch->due_ns)
-            watch_save(watch, now_ns);
+            watch_save(watch);
     }
     return rc;
 }
@@ -224,34 +345,42 @@ static int watch_check_folder(const char *name, struct error *err)
 int watch_run(const struct watch_opts *opts, struct error *err)
 {
     struct watch watch = {.opts = opts, .recording = opts->recording, .look.report_fd = -1};
-    struct sigaction action = {.sa_handler = watch_on_signal}; // no SA_RESTART: poll() must end
+    watch.window_ns = watch_window_ns(&opts->trigger);
+    watch.begun_ns = clock_monotonic_ns();
+    if (opts->recording.command && !opts->recording.symbol)
+        watch.recording.steps_path = watch.steps_path = recording_steps_reserve(&watch.steps_fd);
     watch.recording.path = NULL; // of its own: what it holds is kept when something has happened
     watch.recording.progress = false;
     watch.recording.duration_ns = 0;
     watch_signal = 0;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    signals_catch_end(watch_on_signal);
     signal(SIGPIPE, SIG_IGN);
+    kept_find(&watch.kept, opts->recording.path);
     int rc = watch_check_folder(opts->recording.path, err);
     if (rc == 0)
         rc = look_start(&watch.look, &watch.recording, false, err);
     if (rc == 0)
         rc = watch_loop(&watch, err);
+    rc = rc == WATCH_ENDED ? 0 : rc;
     struct error end = {0};
     int end_rc = look_stop(&watch.look, &end);
-    if (rc == 0)
+    if (rc == 0 && watch.look.path)
         watch_look(&watch, clock_monotonic_ns());
     if (watch.due_ns) // what happened last is not lost for want of the time behind it, nor with a recorder that failed
-        watch_save(&watch, clock_monotonic_ns());
+        watch_save(&watch);
     if (rc == 0 && end_rc)
         rc = error_set(err, end_rc, "%s", end.text);
     if (rc == 0)
         log_info("%zu incident%s", watch.incidents, watch.incidents == 1 ? "" : "s");
     look_free(&watch.look);
-    for (size_t i = 0; i < watch.path_count; i++)
-        free(watch.paths[i]);
-    free(watch.paths);
+    if (watch.steps_path) {
+        unlink(watch.steps_path);
+        close(watch.steps_fd);
+    }
+    free(watch.steps_path);
+    free(watch.pids);
+    free(watch.roots);
+    kept_free(&watch.kept);
     free(watch.answer);
     return rc;
 }

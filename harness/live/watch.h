@@ -30,7 +30,7 @@ struct watch_opts {
     struct trigger trigger;
     const char *trigger_text;
     int64_t after_ns; // so long it is recorded further before what is kept becomes a store
-    size_t keep;      // stores; of more the oldest one goes
+    size_t keep;      // stores of this name; of more the oldest one goes, whichever watch left it
     bool json;        // upgate.incident/1, a line each
 };
 

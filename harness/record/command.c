@@ -4,30 +4,28 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/environment.h"
+#include "common/signals.h"
 #include "harness/contain/python_steps.h"
 
 enum { COMMAND_EXIT_UNSTARTED = 127 };
 
-// In the child. Signals that the recorder handles are the program's own business again.
+// In the child. Signals that the recorder handles are the program's own business again: they are as the recorder found them.
 static void command_child(char *const *argv, const char *steps_path, const struct command_find *find,
                           const struct inject *inject, uint32_t kinds, int release_fd, int failure_fd)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
     char byte;
     ssize_t got;
     while ((got = read(release_fd, &byte, 1)) < 0 && errno == EINTR)
         ;
     if (got <= 0) // the recorder has died, or given up
         _exit(COMMAND_EXIT_UNSTARTED);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        signal(signals[i], SIG_DFL);
+    signals_restore();
     const struct inject *marks = find ? find->marks : NULL;
     if (steps_path && !marks)
         setenv(environment_name(ENVIRONMENT_STEPS), steps_path, 1);

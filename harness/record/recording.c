@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/signals.h"
 #include "common/strings.h"
 #include "harness/contain/host.h"
 #include "harness/contain/inject.h"
@@ -51,6 +52,7 @@ struct recording {
     struct command command;
     struct reader *steps; // NULL: none
     char *steps_path;
+    uint64_t steps_dropped; // before us, in a file of steps that was taken over
     struct native_calls *calls; // NULL: steps are not calls of a native function
     struct inject inject; // library NULL: there is none
     struct inject marks;  // by which steps are marked in the command; library NULL: they are not
@@ -70,14 +72,10 @@ static void recording_on_signal(int number)
 
 static void recording_catch_signals(const struct recording_opts *opts)
 {
-    struct sigaction action = {.sa_handler = recording_on_signal}; // no SA_RESTART: waits must end
     recording_signal = 0;
     signal(SIGXFSZ, SIG_IGN); // a file at the limit of its size is an error in words
-    if (opts->worker)
-        return;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    if (!opts->worker)
+        signals_catch_end(recording_on_signal);
 }
 
 // --- the run's row --------------------------------------------------------------------------------
@@ -119,19 +117,49 @@ static int recording_open_store(struct recording *recording, struct error *err)
 
 // --- steps of a started program -------------------------------------------------------------------
 
+static char *recording_steps_name(void)
+{
+    return xasprintf("/dev/shm/upgate-%d-%lld-record", getpid(), (long long)process_start_ticks(getpid()));
+}
+
+char *recording_steps_reserve(int *ret_fd)
+{
+    char *path = recording_steps_name();
+    *ret_fd = reader_reserve(path);
+    if (*ret_fd >= 0)
+        return path;
+    free(path);
+    return NULL;
+}
+
+// So far, since each process claimed its slot.
+static uint64_t recording_dropped_steps(const struct recording *recording)
+{
+    struct reader_counters counters;
+    uint64_t dropped = 0;
+    uint32_t slots = recording->steps ? reader_slot_count(recording->steps) : 0;
+    for (uint32_t slot = 0; slot < slots; slot++)
+        if (reader_counters(recording->steps, slot, &counters) == 0)
+            dropped += counters.records_dropped;
+    return dropped;
+}
+
 // A program that makes no step calls costs nothing; one that cannot have the file is recorded all the same.
 static void recording_open_steps(struct recording *recording)
 {
     struct reader_opts opts = {.slot_count = recording->opts->step_slots ? recording->opts->step_slots : RECORDING_SLOTS,
                                .ring_records = RECORDING_RECORDS,
                                .ring_bytes = RECORDING_BYTES,
+                               .keep = recording->opts->steps_path != NULL,
                                .open = true};
-    recording->steps_path = xasprintf("/dev/shm/upgate-%d-%lld-record", getpid(),
-                                      (long long)process_start_ticks(getpid()));
+    recording->steps_path = opts.keep ? xstrdup(recording->opts->steps_path) : recording_steps_name();
     if (reader_create(&recording->steps, recording->steps_path, &opts, NULL)) {
+        if (opts.keep && !recording->opts->command)
+            log_warn("the file of steps '%s' is damaged: no more steps are recorded", recording->steps_path);
         free(recording->steps_path);
         recording->steps_path = NULL;
     }
+    recording->steps_dropped = recording_dropped_steps(recording);
 }
 
 // Who is recorded, by pid; none: a cgroup.
@@ -221,6 +249,8 @@ static void recording_on_step(void *context, uint32_t slot, const struct ug_step
     struct reader_slot info;
     if (record->kind != UG_RECORD_STEP || record->end_ns < record->begin_ns || record->end_ns >= (uint64_t)RANGE_NS_END)
         return;
+    if (recording->opts->steps_path && !recording->opts->command && record->begin_ns < (uint64_t)recording->begin_ns)
+        return; // of the time before us
     int64_t rank = reader_slot(recording->steps, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
     recorder_step(recording->recorder, rank, record->step, (int64_t)record->begin_ns,
                   (int64_t)(record->end_ns - record->begin_ns));
@@ -258,11 +288,8 @@ static int recording_tell_refused(struct recording *recording, struct error *err
 
 static int recording_count_dropped_steps(struct recording *recording, struct error *err)
 {
-    struct reader_counters counters;
-    uint32_t slots = recording->steps ? reader_slot_count(recording->steps) : 0;
-    for (uint32_t slot = 0; slot < slots; slot++)
-        if (reader_counters(recording->steps, slot, &counters) == 0)
-            recording->result->steps_dropped += counters.records_dropped;
+    uint64_t dropped = recording_dropped_steps(recording);
+    recording->result->steps_dropped = dropped > recording->steps_dropped ? dropped - recording->steps_dropped : 0;
     if (!recording->result->steps && !recording->result->steps_dropped)
         return 0;
     return store_ledger(recording->store, NULL, "steps", "records",
@@ -372,7 +399,7 @@ static int recording_start(struct recording *recording, struct error *err)
         recording_find_library(recording);
     if (rc == 0)
         rc = recording_find_marks(recording, err);
-    if (rc == 0 && !opts->no_steps && (opts->command || opts->symbol))
+    if (rc == 0 && !opts->no_steps && (opts->command || opts->symbol || opts->steps_path))
         recording_open_steps(recording);
     const char *steps_path = opts->symbol ? NULL : recording->steps_path; // whose steps are named has no others
     if (rc == 0 && opts->injected && !steps_path)

@@ -36,6 +36,9 @@ struct recording_opts {
     void (*on_round)(void *context, struct recorder *recorder, bool last);
     void *context;
     uint32_t step_slots;    // processes that may make step calls; 0: 64
+    // Of a command: its file of steps, which stays at the end, for a recording of the same processes that goes on with it (and names
+    // them by pids, with no command). The caller unlinks it. NULL: one of its own.
+    const char *steps_path;
     uint32_t processes_max; // as recorder_opts
     const char *rank;       // JSON object: who it is, for recording.target; or NULL
     int64_t duration_ns;    // 0: until the target ends or a signal comes
@@ -68,6 +71,10 @@ struct recording_result {
     json_t *gpu;   // array of the processes whose GPU side was looked at; caller's
     char *missing; // sentences of sources that were not there, a line each; caller frees
 };
+
+// A file for steps_path: its name, which the caller frees, and a descriptor, as long as which is open no other upgate takes the file away.
+// NULL: none can be made.
+char *recording_steps_reserve(int *ret_fd);
 
 // 0; -EINVAL: bad input, no such process; other -errno: not permitted, disk full, ... What was written before a
 // failure in the middle stays; a store in which nothing was recorded is removed again.

@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/signals.h"
 #include "common/strings.h"
 #include "contracts/skipped.h"
 #include "harness/contain/host.h"
@@ -55,11 +56,7 @@ static void session_catch_signals(void)
 {
     struct sigaction bus = {.sa_sigaction = session_on_bus, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigaction(SIGBUS, &bus, NULL);
-    struct sigaction action = {.sa_handler = session_on_signal}, before; // no SA_RESTART: waits must end
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) // nohup: the run outlives its terminal
-        sigaction(SIGHUP, &action, NULL);
+    signals_catch_end(session_on_signal);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); // a file at the limit of its size is an error in words
 }

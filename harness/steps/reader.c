@@ -266,6 +266,23 @@ void reader_free(struct reader *reader)
     free(reader);
 }
 
+int reader_reserve(const char *path)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1}; // beside a reader's
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), rc;
+
+    if (fd < 0) {
+        return -errno;
+    }
+    if (fcntl(fd, F_SETLK, &lock) != 0) {
+        rc = -errno;
+        close(fd);
+        unlink(path);
+        return rc;
+    }
+    return fd;
+}
+
 bool reader_truncated(const struct reader *reader)
 {
     struct stat status;
@@ -293,7 +310,7 @@ int reader_sweep(const char *directory, const char *name_prefix)
         return 0;
     }
     while ((entry = readdir(dir)) != NULL) {
-        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 2}; // a reader, or who has reserved it
         struct stat status;
         int fd;
 

@@ -78,6 +78,10 @@ int reader_create(struct reader **ret_reader, const char *path, const struct rea
 // first.
 void reader_free(struct reader *reader);
 
+// Makes the file for readers with `keep`, one behind the other, in other processes than this one: between two of them no reader_sweep() takes it
+// away as long as the descriptor that is returned is open. The caller unlinks it. -errno.
+int reader_reserve(const char *path);
+
 // Removes step files of ours in a directory that a killed harness left; name_prefix picks them. Returns
 // how many.
 int reader_sweep(const char *directory, const char *name_prefix);

@@ -57,7 +57,7 @@ static const struct option_spec record_options[] = {
      offsetof(struct record_values, trigger), 0, 0, 0},
     {NULL, 0, "after", OPTION_DURATION, "TIME", NULL, "30s", "with --trigger: so much of the time behind it",
      offsetof(struct record_values, after_ns), 0, 0, offsetof(struct record_values, after_given)},
-    {NULL, 0, "keep", OPTION_UINT, "N", NULL, "10", "with --trigger: so many stores; of more the oldest one goes",
+    {NULL, 0, "keep", OPTION_UINT, "N", NULL, "10", "with --trigger: so many stores of this name, earlier ones too; of more the oldest one goes",
      offsetof(struct record_values, keep), 1, 10000, offsetof(struct record_values, keep_given)},
     OPTIONS_RECORDING_GPU(struct record_values, recording),
     {NULL, 0, "launch-stacks", OPTION_FLAG, NULL, NULL, NULL, "the Python stack of every launch: dear",

@@ -14,6 +14,7 @@
 
 #include "common/environment.h"
 #include "common/log.h"
+#include "common/signals.h"
 #include "contracts/exit_code.h"
 
 static void program_environment_unknown(const char *name, const char *nearest)
@@ -84,6 +85,7 @@ int program_end(int rc)
 void program_begin(void)
 {
     program_reserve_descriptors();
+    signals_remember();
     program_catch_failed_writes(SIGPIPE);
     program_catch_failed_writes(SIGXFSZ); // a limit on the size of files
     program_apply_log();

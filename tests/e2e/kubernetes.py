@@ -19,7 +19,7 @@ failures = []
 POD = {"metadata": {"labels": None, "annotations": None},
        "spec": {"automountServiceAccountToken": None, "hostPID": None, "restartPolicy": None, "terminationGracePeriodSeconds": None, "affinity": None,
                 "securityContext": {"runAsNonRoot": None, "runAsUser": None, "fsGroup": None, "seccompProfile": {"type": None}},
-                "containers": {"name": None, "image": None, "command": None, "args": None, "workingDir": None, "env": {"name": None, "value": None},
+                "containers": {"name": None, "image": None, "command": None, "args": None, "workingDir": None, "env": {"name": None, "value": None, "valueFrom": {"fieldRef": {"fieldPath": None}}},
                                "ports": {"name": None, "containerPort": None}, "resources": {"requests": None, "limits": None},
                                "readinessProbe": {"httpGet": {"path": None, "port": None}, "periodSeconds": None, "failureThreshold": None},
                                "livenessProbe": {"httpGet": {"path": None, "port": None}, "periodSeconds": None, "failureThreshold": None},
@@ -145,6 +145,9 @@ def check_pods(documents):
             check({mount["name"] for mount in container["volumeMounts"]} == set(volumes), container["name"] + ": mounts")
             args = container.get("args", [])
             check_command(container["command"] + args)
+            fields = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container.get("env", []) if "valueFrom" in one}
+            store = args[args.index("-o") + 1] if container["command"][1] == "ab" else None
+            check(not store or (store == "/data/$(POD_NAME).db" and fields.get("POD_NAME") == "metadata.name"), "a second job meets the store of the first")
             check(":8080" not in args or "--token-file" in args, "listens everywhere without a token")
     deployment = [one for one in documents if one["kind"] == "Deployment"][0]["spec"]
     notes = deployment["template"]["metadata"]["annotations"]

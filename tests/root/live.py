@@ -104,6 +104,56 @@ def test_a_hang_is_told_before_it_ends(folder):
     assert "hardly ran: it waited" in documents[-1]["answer"], [document["answer"] for document in documents]
 
 
+def targets(folder, name, *words, **more):
+    """Who is a target of a look at `words`, and who looks."""
+    kept = os.path.join(folder, name)
+    process = subprocess.Popen([UPGATE, "stalls", "--live", "--every", "1s", "--duration", "6s", "--format", "json", "-o", kept, *words],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    err = process.communicate(timeout=WAIT_S)[1]
+    assert process.returncode == 0, err
+    with sqlite3.connect(kept) as db:
+        return {pid for pid, in db.execute("SELECT tgid FROM process WHERE kind = 'target'")}, process.pid
+
+
+def make_cgroup():
+    """Its directory, or None where none can be made that takes processes."""
+    for line in open("/proc/mounts", encoding="utf-8"):
+        if line.split()[2] in ("cgroup2", "cgroup"):
+            group = os.path.join(line.split()[1], "upgate-live-%d" % os.getpid())
+            try:
+                os.mkdir(group)
+            except OSError:
+                continue
+            enter = subprocess.run(["sh", "-c", 'echo $$ > "$0/cgroup.procs"', group], stderr=subprocess.DEVNULL)
+            if enter.returncode == 0:
+                return group
+            os.rmdir(group)
+    return None
+
+
+def test_who_looks_is_no_target(folder):
+    """Neither as a child of the target nor in its cgroup: what upgate waits for is nobody's stall."""
+    found, who = targets(folder, "child.db", "--pid", str(os.getpid()))
+    assert os.getpid() in found and who not in found, (found, who)
+    group = make_cgroup()
+    if not group:
+        print("no cgroup can be made here")
+        return
+
+    def enter():
+        with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as procs:
+            procs.write(str(os.getpid()))
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time\nwhile True:\n    time.sleep(0.01)"], preexec_fn=enter)
+    try:
+        found, who = targets(folder, "cgroup.db", "--cgroup", group, preexec_fn=enter)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        assert until(lambda: not open(os.path.join(group, "cgroup.procs"), encoding="ascii").read(), 10)
+        os.rmdir(group)
+    assert found == {sleeper.pid}, (found, who)
+
+
 def test_nothing_stays_when_it_is_killed(folder):
     env = dict(os.environ, TMPDIR=folder)
     process = subprocess.Popen([UPGATE, "stalls", "--live", "--pid", str(os.getpid()), "--every", "1s", "--format", "json"],
@@ -222,6 +272,119 @@ def test_a_slow_step_sets_it_off(folder):
     assert len(found) == 1 and re.match(r"step 150 took 1(\.\d+)? s, \d+\.\d times the median of \d+ steps; ", found[0]["answer"]), found
 
 
+STOPPED = """
+import os, signal, time
+def work(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(1000))
+work(1)
+if os.fork() == 0:
+    os.kill(os.getppid(), signal.SIGSTOP)
+    time.sleep(10.5)
+    os.kill(os.getppid(), signal.SIGCONT)
+    os._exit(0)
+os.wait()
+work(0.3)
+"""
+
+
+def test_a_long_stall_sets_it_off(folder):
+    """Longer than the window of a short one. What an earlier watch left counts for --keep."""
+    others = ["night-2020.db", "night-20200101-000000.db.txt", "other-20200101-000000.db"]
+    for name in others + ["night-20200101-000000.db", "night-20200101-000001.db"]:
+        open(os.path.join(folder, name), "w", encoding="utf-8").close()
+    found = incidents(folder, "--trigger", "stall > 10s", "--after", "100ms", "--keep", "1", "--gpu", "off", "--", sys.executable, "-c", STOPPED)
+    assert len(found) == 1, found
+    assert sorted(os.listdir(folder)) == sorted(others + [os.path.basename(found[0]["path"])]), os.listdir(folder)
+    stalls = json.loads(upgate(found[0]["path"], "--format", "json").stdout)["stalls"]
+    assert any(stall["cause"] == "sigstop" and stall["max_ns"] >= 10e9 for stall in stalls), found
+
+
+GOES_ON = """
+import os, sys, time
+def work(seconds):
+    time.sleep(seconds)
+while not os.path.exists(sys.argv[1]):
+    work(0.01)
+work(1)
+for _ in range(30):
+    work(0.01)
+"""
+
+
+def watch(folder, name, *words):
+    return subprocess.Popen([UPGATE, "record", "--max-size", "8M", "--gpu", "off", "--format", "json", "-o", os.path.join(folder, name), *words],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, TMPDIR=folder))
+
+
+def now(folder, sql):
+    """A number out of the store that the recorder writes; 0: it is not there."""
+    for name in left_in(folder):
+        try:
+            with sqlite3.connect("file:%s/run.db?mode=ro" % os.path.join(folder, name), uri=True, timeout=5) as db:
+                return db.execute(sql).fetchone()[0]
+        except sqlite3.Error:
+            pass
+    return 0
+
+
+def begins_anew(folder, process):
+    """The store is made as large as names and stacks of weeks make it."""
+    first = left_in(folder)
+
+    def another():
+        assert process.poll() is None, process.communicate()
+        try:
+            path = os.path.join(folder, first[0], "run.db")
+            if os.path.getsize(path) < 17 << 20:
+                os.truncate(path, 17 << 20)
+        except FileNotFoundError:
+            pass
+        return left_in(folder) not in ([], first)
+    assert until(another), "no other recorder has come"
+
+
+def ends(process):
+    out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0 and "begins anew" in err, (process.returncode, err)
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_a_recorder_goes_on_with_what_another_one_had(folder):
+    script, go = os.path.join(folder, "steps.py"), os.path.join(folder, "go")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(GOES_ON)
+    process = watch(folder, "night.db", "--trigger", "step_time > 25x median", "--after", "100ms", "--step", "steps.py:work", "--",
+                    sys.executable, script, go)
+    assert until(lambda: now(folder, "SELECT count(*) FROM recorded_step") > 0)
+    begins_anew(folder, process)
+    assert until(lambda: now(folder, "SELECT count(*) FROM recorded_step") > 30), "the steps of the command are not seen any more"
+    open(go, "w", encoding="utf-8").close()
+    found = ends(process)
+    assert len(found) == 1 and re.match(r"step \d+ took 1(\.\d+)? s, ", found[0]["answer"]), found
+    with sqlite3.connect(found[0]["path"]) as db:
+        assert db.execute("SELECT min(idx) > 0 FROM recorded_step").fetchone()[0] == 1
+    assert not left_in(folder) and not [name for name in os.listdir("/dev/shm") if name.startswith("upgate-%d-" % process.pid)]
+
+
+def test_a_recorder_goes_on_with_those_that_are_left(folder):
+    sleepers = [subprocess.Popen([sys.executable, "-c", "import time\nwhile True:\n    time.sleep(0.01)"]) for _ in range(2)]
+    try:
+        process = watch(folder, "night.db", "--trigger", "stall > 5s", "--pid", "%d,%d" % tuple(sleeper.pid for sleeper in sleepers))
+        assert until(lambda: now(folder, "SELECT count(*) FROM gap") > 0)
+        sleepers[0].kill()
+        sleepers[0].wait()
+        begins_anew(folder, process)
+        assert until(lambda: now(folder, "SELECT count(*) FROM gap") > 0)
+        assert until(lambda: now(folder, "SELECT group_concat(DISTINCT tgid) FROM process WHERE kind = 'target'") == str(sleepers[1].pid))
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+    assert not ends(process)
+
+
 def test_bad_input(folder):
     own = str(os.getpid())
     for words, says in (((), "--live"), (("--live",), "--pid"), (("run.db", "--live", "--pid", own), "not with RUN.db"),
@@ -230,7 +393,8 @@ def test_bad_input(folder):
                         (("--live", "--pid", own, "--every", "1ms"), "100 ms"), (("--live", "--pid", own, "-o", __file__), "exists already")):
         done = upgate(*words)
         assert done.returncode == 2 and says in done.stderr, (words, done)
-    for words, says in ((("--trigger", "stall > soon", "--pid", own), "no time"), (("--trigger", "latency > 3", "--pid", own), "not known"),
+    for words, says in ((("--trigger", "stall > soon", "--pid", own), "no time"), (("--trigger", "stall > 11min", "--pid", own), "to 10 min"),
+                        (("--trigger", "latency > 3", "--pid", own), "not known"),
                         (("--trigger", "step_time > 2x median", "--pid", own), "by --step symbol:NAME only"), (("--keep", "3", "--pid", own), "of --trigger"),
                         (("--trigger", "step_time > 1x median", "--pid", own), "not known")):
         done = subprocess.run([UPGATE, "record", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=WAIT_S)

@@ -146,6 +146,10 @@ def capabilities(pid):
     return int(fields["CapEff"], 16), int(fields["CapPrm"], 16), int(fields["NoNewPrivs"])
 
 
+def ignore_hangup():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 def test_gives_up_what_attaching_took(case):
     """Of another user's program it still reads stacks, names, descriptors and Python frames."""
     kept = sum(1 << number for number in (1, 2, 19, 34, 38, 39, 40))  # privileges.c
@@ -176,6 +180,27 @@ def test_a_command_keeps_its_own(case):
     with open(out) as file:
         fields = dict(line.split(":", 1) for line in file)
     assert (int(fields["CapEff"], 16), int(fields["NoNewPrivs"])) == (before[0], before[2]), fields
+    os.unlink(case.db)
+    signals = ["grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"]
+    for restores in (False, True):  # Python ignores SIGPIPE and SIGXFSZ, and so do its children unless it restores them
+        for more in ((), ("--trigger", "stall > 5s")):
+            plain = subprocess.run(signals, stdout=subprocess.PIPE, restore_signals=restores, preexec_fn=ignore_hangup, text=True).stdout
+            done = case.run("-q", "--gpu", "off", *more, "--", *signals, restore_signals=restores, preexec_fn=ignore_hangup)
+            assert done.code == 0 and done.out.startswith(plain), (plain, done)
+            if not more:
+                os.unlink(case.db)
+
+
+def test_a_hangup_that_is_ignored(case):
+    """Under nohup a recording outlives its terminal."""
+    sleeper = case.sleeper()
+    recorder = case.record("--pid", str(sleeper.pid), preexec_fn=ignore_hangup)
+    case.wait_for_rows(recorder)
+    recorder.send_signal(signal.SIGHUP)
+    rows = case.value("SELECT count(*) FROM gap")
+    case.wait_for_rows(recorder, "SELECT count(*) > %d FROM gap" % rows)
+    recorder.send_signal(signal.SIGTERM)
+    check(case.finish(recorder), 0, "ended by")
 
 
 def test_open_files(case):
@@ -510,6 +535,7 @@ def test_wrong_targets(case):
             (("--pid", str(thread)), 2, "%d is a thread of process %d" % (thread, sleeper.pid)),
             (("--pid", "12x"), 2, "'12x' is no process id"),
             (("--cgroup", "/no/such/group"), 2, "no cgroup '/no/such/group'"),
+            (("--cgroup", "", "--duration", "1s"), 2, "an empty path"),
             (("--container", "0123456789abcdef"), 2, "no cgroup belongs to a container"),
             (("--container", "12"), 2, "at least 6"),
             ((), 2, "nothing to record"),

@@ -426,3 +426,38 @@ TEST(full_memory_drops_and_counts)
     CHECK_INT(umount(directory), 0);
     CHECK_INT(rmdir(directory), 0);
 }
+
+static void reads_for_a_while(void *arg)
+{
+    struct reader *reader = NULL;
+    const struct reader_opts opts = {.slot_count = 2, .ring_records = 16, .ring_bytes = 1, .keep = true, .open = true};
+
+    if (reader_create(&reader, arg, &opts, NULL) != 0) {
+        exit(1);
+    }
+    reader_free(reader);
+}
+
+static void sweeps_nothing(void *arg)
+{
+    exit(reader_sweep("/dev/shm", (char *)arg + strlen("/dev/shm/")) == 0 ? 0 : 1);
+}
+
+TEST(sweep_leaves_a_file_between_two_readers)
+{
+    char path[64];
+    int fd;
+
+    rig_path(path, sizeof(path));
+    unlink(path);
+    fd = reader_reserve(path);
+    CHECK(fd >= 0);
+    CHECK_INT(reader_reserve(path), -EEXIST);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(rig_join(rig_fork(reads_for_a_while, path)), 0);
+        CHECK_INT(rig_join(rig_fork(sweeps_nothing, path)), 0);
+        CHECK_INT(access(path, F_OK), 0);
+    }
+    close(fd);
+    CHECK_INT(reader_sweep("/dev/shm", path + strlen("/dev/shm/")), 1);
+}

@@ -36,7 +36,7 @@ struct recorder_opts {
     const char *gpu_library; // for the sentence that says how to prepare a process; NULL ok
     bool host_optional;     // go on with the GPU side alone where the host side is not permitted
     int64_t max_bytes;      // of the store: the oldest events go; 0: no limit
-    bool live;              // somebody reads meanwhile: each second it has the waits that go on, too
+    bool live;              // our parent reads meanwhile: each second it has the waits that go on, too
     bool scratch;           // the store goes with the recorder: it has no index, and no loss of power harms it
 };
 

@@ -186,6 +186,7 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
     struct capture_opts capture = {.pids = opts->pids,
                                    .pid_count = opts->pid_count,
                                    .cgroup = opts->cgroup,
+                                   .watcher = opts->live ? getppid() : 0,
                                    .no_children = opts->no_children,
                                    .threshold_ns = recorder->threshold_ns,
                                    .sample_hz = sample_hz,
