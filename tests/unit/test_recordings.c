@@ -118,6 +118,40 @@ TEST(told_apart)
     world_end(&world);
 }
 
+// `--sample-hz 0`, `--no-python`, no permission: nothing of it was recorded, which is not that the program does nothing.
+TEST(what_one_side_alone_recorded_is_not_compared)
+{
+    for (int side = 0; side < 2; side++) {
+        struct world world = {.seed = 7};
+        struct recordings_diff *diff = NULL;
+        struct error err = {0};
+        for (int of = 0; of < 2; of++)
+            world_side(&world, of, 10, "15000000000");
+        world_samples(&world, !side, 10, 1, 40);
+        world_sql(world.stores[!side], "INSERT INTO stack VALUES (9, 'python', 1, '[2]'); UPDATE sample SET python_stack = 9");
+        world_sql(world.stores[side], "UPDATE recording SET sample_hz = 0");
+        CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+        CHECK_INT(diff->row_count, 0);
+        CHECK(!diff->totals[RECORDINGS_CPU].name && !diff->totals[RECORDINGS_PYTHON].name);
+        CHECK_INT(diff->note_count, 1);
+        CHECK_CONTAINS(diff->notes[0], side ? "The candidate was recorded without samples" : "The baseline was recorded without samples");
+        char *answer = recordings_view_answer(diff);
+        CHECK_CONTAINS(answer, "Neither CPU samples nor GPU work were recorded of both sides.");
+        free(answer);
+        recordings_diff_free(diff);
+        world_sql(world.stores[side], "UPDATE recording SET sample_hz = 100"); // and without Python
+        world_samples(&world, side, 10, 1, 40);
+        CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+        CHECK_INT(diff->row_count, 1);
+        CHECK_INT(world_row(diff, "gemm")->kind, RECORDINGS_CPU);
+        CHECK(diff->totals[RECORDINGS_CPU].name && !diff->totals[RECORDINGS_PYTHON].name);
+        CHECK_INT(diff->note_count, 1);
+        CHECK_CONTAINS(diff->notes[0], side ? "No CPU time in Python was recorded of the candidate" : "No CPU time in Python was recorded of the baseline");
+        recordings_diff_free(diff);
+        world_end(&world);
+    }
+}
+
 // A stripped library of two builds: its functions have other addresses, and are told by what they are inside of where that is known.
 TEST(functions_without_a_name)
 {

@@ -391,7 +391,16 @@ static int recordings_stalls(struct recordings_job *job, struct error *err)
     return rc;
 }
 
-// The rows of one kind, and their sum second by second.
+static bool recordings_any(const double *ns, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (ns[i] > 0)
+            return true;
+    return false;
+}
+
+// The rows of one kind, and their sum second by second. What was recorded of one side alone (without samples, without Python, a GPU
+// that nobody looked at) is no difference.
 static void recordings_rows(struct recordings_job *job, enum recordings_kind kind, size_t tested)
 {
     static const char *const titles[RECORDINGS_KINDS] = {"CPU time", "CPU time in Python", "GPU time", "Stalls"};
@@ -409,6 +418,13 @@ static void recordings_rows(struct recordings_job *job, enum recordings_kind kin
                                      .where = where[1] ? arena_copy(diff->arena, where + 1) : NULL};
         recordings_compare(job, &job->costs[i], recordings_alpha / (double)tested, &row);
         vector_push(diff->rows, diff->row_count, row);
+    }
+    bool any[2] = {recordings_any(sum.ns[0], diff->slices[0]), recordings_any(sum.ns[1], diff->slices[1])};
+    if (any[0] != any[1]) {
+        diff->row_count = first;
+        if (job->sides[any[0]].sample_hz > 0 || kind == RECORDINGS_GPU) // else it is said already
+            recordings_note(job, "No %s was recorded of the %s: it is not compared. `upgate stalls` of its recording says what could not be recorded.",
+                            titles[kind], recordings_word(any[0]));
     }
     if (diff->row_count > first) {
         diff->totals[kind] = (struct recordings_row){.kind = kind, .name = titles[kind]};
