@@ -152,6 +152,39 @@ TEST(what_one_side_alone_recorded_is_not_compared)
     }
 }
 
+// --max-size deletes the oldest seconds: the program did not rest in them.
+TEST(what_was_deleted_is_no_time_without_work)
+{
+    struct world world = {.seed = 5};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        world_side(&world, side, 20, "25000000000");
+        world_samples(&world, side, 20, 1, 40);
+    }
+    world_sql(world.stores[0], "DELETE FROM sample WHERE at_ns < 15000000000");
+    for (int second = 15; second < 25; second++)
+        CHECK_INT(store_exec(world.stores[0], &err, "INSERT INTO counter VALUES (1, ?, 'vmstat', 'x', 1)", "i", second * INT64_C(1000000000)), 0);
+    CHECK_INT(store_ledger(world.stores[0], NULL, "retention", "sample", -1, -1, 400, 0, "the first 10 s", &err), 0);
+    CHECK_INT(recordings_diff(world.stores, (const double[]){10000, 10000}, &diff, &err), 0);
+    CHECK_INT(diff->slices[0], 10);
+    CHECK_INT(diff->window_ns[0], INT64_C(10000000000));
+    CHECK_INT(diff->slices[1], 20);
+    const struct recordings_row *gemm = world_row(diff, "gemm");
+    CHECK(!gemm->told);
+    CHECK_DBL(gemm->a_ns, 39 * 1e9 / WORLD_HZ * 20 / 10000, 5e4); // of a request
+    CHECK_DBL(gemm->b_ns, gemm->a_ns, 5e4);
+    CHECK_DBL(diff->units[0], 5000, 1e-6);
+    CHECK_INT(diff->note_count, 1);
+    CHECK_CONTAINS(diff->notes[0], "The first 10 s of the recording of the baseline were deleted (--max-size)");
+    recordings_diff_free(diff);
+    world_sql(world.stores[0], "DELETE FROM counter"); // damaged: nothing says what is left
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
+    CHECK_INT(diff->slices[0], 20);
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
 // A stripped library of two builds: its functions have other addresses, and are told by what they are inside of where that is known.
 TEST(functions_without_a_name)
 {

@@ -39,6 +39,7 @@ struct recordings_cost { // of one name
 struct recordings_side {
     struct store *store;
     int64_t id, begin_ns, end_ns;
+    int64_t recorded_ns; // with what --max-size deleted of it, before begin_ns
     double sample_hz;
 };
 
@@ -70,6 +71,22 @@ static const char *recordings_word(int side)
     return side ? "candidate" : "baseline";
 }
 
+// What --max-size deleted goes with the counts of its seconds: before the first one that is left is no time in which nothing happened.
+static int recordings_kept(struct recordings_job *job, int side, struct error *err)
+{
+    struct recordings_side *to = &job->sides[side];
+    int64_t deleted = 0, oldest = 0;
+    int rc = store_get_int(to->store, &deleted, err, "SELECT count(*) FROM ledger WHERE producer = 'retention'", "");
+    if (rc == 0 && deleted)
+        rc = store_get_int(to->store, &oldest, err, "SELECT coalesce(min(at_ns), 0) FROM counter WHERE recording_id = ?", "i", to->id);
+    if (rc || oldest <= to->begin_ns || oldest > to->end_ns)
+        return rc;
+    recordings_note(job, "The first %.0f s of the recording of the %s were deleted (--max-size): what is left is compared.",
+                    (double)(oldest - to->begin_ns) / 1e9, recordings_word(side));
+    to->begin_ns = oldest;
+    return 0;
+}
+
 static int recordings_open(struct recordings_job *job, int side, struct store *store, struct error *err)
 {
     struct recordings_side *to = &job->sides[side];
@@ -96,6 +113,10 @@ static int recordings_open(struct recordings_job *job, int side, struct store *s
     }
     if (to->begin_ns < 0 || to->end_ns < to->begin_ns)
         return error_set(err, -EBADMSG, "the recording in '%s' ends before it begins: the store is damaged", store_path(store));
+    to->recorded_ns = to->end_ns - to->begin_ns;
+    rc = recordings_kept(job, side, err);
+    if (rc)
+        return rc;
     int64_t slices = (to->end_ns - to->begin_ns) / recordings_slice_ns;
     job->diff->slices[side] = (int32_t)(slices < RECORDINGS_SLICES_MAX ? slices : RECORDINGS_SLICES_MAX);
     job->diff->window_ns[side] = to->end_ns - to->begin_ns;
@@ -446,7 +467,7 @@ static void recordings_units(struct recordings_job *job, const double requests[2
     diff->unit = known ? "request" : "second";
     for (int side = 0; side < 2; side++) {
         double seconds = (double)diff->window_ns[side] / 1e9;
-        diff->units[side] = known ? requests[side] : seconds;
+        diff->units[side] = known ? requests[side] * (double)diff->window_ns[side] / (double)job->sides[side].recorded_ns : seconds;
         job->unit_slice[side] = diff->units[side] / seconds;
     }
     if (!known)
