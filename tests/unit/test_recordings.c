@@ -416,5 +416,11 @@ TEST(impossible)
     world_sql(world.stores[1], "UPDATE recording SET end_ns = 500000000");
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -ENODATA);
     CHECK_CONTAINS(err.text, "shorter than a second");
+    // One launch of a run of both sides is none: of which side and which pair it is nobody would know.
+    world_sql(world.stores[1], "PRAGMA foreign_keys = OFF; UPDATE recording SET launch_id = 7, begin_ns = 5000000000, end_ns = 15000000000");
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -ENODATA);
+    CHECK_CONTAINS(err.text, world.paths[1]);
+    CHECK_CONTAINS(err.text, "is a run of `upgate ab` and holds both sides");
+    CHECK(diff == NULL);
     world_end(&world);
 }

@@ -91,7 +91,9 @@ static int recordings_open(struct recordings_job *job, int side, struct store *s
 {
     struct recordings_side *to = &job->sides[side];
     to->store = store;
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT id, begin_ns, coalesce(end_ns, 0), sample_hz, end_ns IS NULL FROM recording ORDER BY id LIMIT 1", "");
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT id, begin_ns, coalesce(end_ns, 0), sample_hz, end_ns IS NULL, launch_id IS NOT NULL FROM recording "
+                                     "ORDER BY id LIMIT 1", "");
     int rc = stmt ? store_step(store, stmt, err) : err->code;
     if (rc < 0)
         return rc;
@@ -101,8 +103,11 @@ static int recordings_open(struct recordings_job *job, int side, struct store *s
     to->begin_ns = sqlite3_column_int64(stmt, 1);
     to->end_ns = sqlite3_column_int64(stmt, 2);
     to->sample_hz = sqlite3_column_double(stmt, 3);
-    bool ended = sqlite3_column_int(stmt, 4) == 0;
+    bool ended = sqlite3_column_int(stmt, 4) == 0, of_launch = sqlite3_column_int(stmt, 5) != 0;
     sqlite3_reset(stmt);
+    if (of_launch)
+        return error_set(err, -ENODATA, "'%s' is a run of `upgate ab` and holds both sides: `upgate diff %s`, without another store, compares them; two "
+                         "stores are compared where both are recordings of `upgate record`", store_path(store), store_path(store));
     if (!ended) { // killed: it holds what was written until then
         int64_t last = to->begin_ns;
         rc = store_get_int(store, &last, err, "SELECT max(at_ns) FROM counter WHERE recording_id = ?", "i", to->id);
