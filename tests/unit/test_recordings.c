@@ -152,6 +152,34 @@ TEST(what_one_side_alone_recorded_is_not_compared)
     }
 }
 
+// Another virtual environment, another Python, another version of a library: the functions in them are the same ones.
+TEST(the_same_function_of_two_installations)
+{
+    struct world world = {.seed = 3};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        world_side(&world, side, 10, "15000000000");
+        char *sql = xasprintf("INSERT INTO frame VALUES (4, 'malloc', '%s', NULL, NULL, NULL), (5, 'forward', '/opt/%s/site-packages/torch/nn/linear.py', NULL, NULL, NULL);"
+                              "INSERT INTO stack VALUES (4, 'user', 1, '[4]'), (5, 'python', 1, '[5]')",
+                              side ? "libc.so.6" : "libc-2.31.so", side ? "new/lib/python3.12" : "old/lib/python3.11");
+        world_sql(world.stores[side], sql);
+        free(sql);
+        world_samples(&world, side, 10, 4, 20);
+        world_sql(world.stores[side], "UPDATE sample SET python_stack = 5");
+    }
+    CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+    CHECK_INT(diff->row_count, 2);
+    const struct recordings_row *native = world_row(diff, "malloc"), *python = world_row(diff, "forward");
+    CHECK(!native->told && native->a_ns > 0 && native->b_ns > 0);
+    CHECK_STR(native->where, "libc.so");
+    CHECK_INT(python->kind, RECORDINGS_PYTHON);
+    CHECK(!python->told && python->a_ns > 0 && python->b_ns > 0);
+    CHECK_STR(python->where, "torch/nn/linear.py");
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
 // --max-size deletes the oldest seconds: the program did not rest in them.
 TEST(what_was_deleted_is_no_time_without_work)
 {

@@ -138,7 +138,7 @@ static struct recordings_cost recordings_cost_new(const struct recordings_job *j
 
 static struct recordings_cost *recordings_cost(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
 {
-    char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, name, 1, where ? where : "");
+    char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, name, 1, where);
     uint32_t number = intern_text(job->names, key);
     free(key);
     if (number == job->cost_count)
@@ -179,7 +179,10 @@ static int recordings_read(struct recordings_job *job, int side, enum recordings
             // In another build its address is another one's: as if it were gone, and a new one there.
             name = inside ? inside : trace_builds_one(job->builds, where) ? name : "[unknown]";
         }
-        recordings_cost(job, kind, name && *name ? name : "[unknown]", where)->ns[side][slice] += amount * scale;
+        char file[NAMES_LENGTH_MAX] = ""; // as both sides have it: another environment, another version are not another function
+        if (where)
+            (kind == RECORDINGS_PYTHON ? names_place : names_library)(where, file, sizeof file);
+        recordings_cost(job, kind, name && *name ? name : "[unknown]", file)->ns[side][slice] += amount * scale;
         if (kind == RECORDINGS_CPU)
             job->diff->samples[side] += (uint64_t)amount;
     }

@@ -22,7 +22,7 @@ enum recordings_kind {
 
 struct recordings_row {
     enum recordings_kind kind;
-    const char *name, *where;    // where: library, source file; NULL
+    const char *name, *where;    // where: library without its version, source file from its package on; NULL
     double a_ns, b_ns, delta_ns; // of a unit
     double lo_ns, hi_ns;         // of delta, at 99 % for all rows together; NAN: not tested (stalls, too few slices)
     bool told;                   // the interval leaves out 0
