@@ -180,6 +180,34 @@ TEST(the_same_function_of_two_installations)
     world_end(&world);
 }
 
+// Versions write the type of an array otherwise; what a template is of tells functions apart.
+TEST(the_same_function_of_two_versions)
+{
+    static const char *const fills[] = {"void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >(int)",
+                                        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)"};
+    struct world world = {.seed = 3};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        world_side(&world, side, 10, "15000000000");
+        char *sql = xasprintf("INSERT INTO frame VALUES (4, '%s', 'libt.so', NULL, NULL, NULL), (5, 'void at::native::vectorized_elementwise_kernel<4, "
+                              "at::native::AddFunctor<float> >(int)', 'libt.so', NULL, NULL, NULL);"
+                              "INSERT INTO stack VALUES (4, 'user', 1, '[4]'), (5, 'user', 1, '[5]')", fills[side]);
+        world_sql(world.stores[side], sql);
+        free(sql);
+        world_samples(&world, side, 10, 4, 20);
+        world_samples(&world, side, 10, 5, side ? 40 : 10);
+    }
+    CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+    CHECK_INT(diff->row_count, 2);
+    const struct recordings_row *fill = world_row(diff, fills[0]);
+    CHECK(!fill->told && fill->a_ns > 0 && fill->b_ns > 0);
+    CHECK(diff->rows[0].told && diff->rows[0].b_ns > 2 * diff->rows[0].a_ns);
+    CHECK_CONTAINS(diff->rows[0].name, "AddFunctor");
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
 // --max-size deletes the oldest seconds: the program did not rest in them.
 TEST(what_was_deleted_is_no_time_without_work)
 {

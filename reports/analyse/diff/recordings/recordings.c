@@ -32,8 +32,10 @@ enum {
 static const int64_t recordings_slice_ns = 1000000000;
 static const double recordings_alpha = 0.01, recordings_least = 1e-3;
 
-struct recordings_cost { // of one name
-    double *ns[2];           // of each second of a side; ns[0] is one allocation with ns[1]
+struct recordings_cost { // of one thing
+    enum recordings_kind kind;
+    const char *name, *where; // where: NULL
+    double *ns[2];            // of each second of a side; ns[0] is one allocation with ns[1]
 };
 
 struct recordings_side {
@@ -47,10 +49,11 @@ struct recordings_job {
     struct recordings_diff *diff;
     struct recordings_side sides[2];
     double unit_slice[2]; // units of one second
-    struct intern *names; // kind, name, where
-    struct trace_builds *builds; // of both
-    struct recordings_cost *costs;
-    size_t cost_count;
+    struct intern *names, *same;   // kind, name, where: as they are, and comparable
+    struct trace_builds *builds;   // of both
+    uint32_t *cost_of;             // by number of names
+    struct recordings_cost *costs; // by number of same
+    size_t name_count, cost_count;
 };
 
 static void recordings_note(struct recordings_job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -130,10 +133,27 @@ static int recordings_open(struct recordings_job *job, int side, struct store *s
     return 0;
 }
 
-static struct recordings_cost recordings_cost_new(const struct recordings_job *job)
+static double *recordings_seconds(const struct recordings_job *job) // of both sides
 {
-    double *ns = xcalloc((size_t)job->diff->slices[0] + (size_t)job->diff->slices[1], sizeof *ns);
-    return (struct recordings_cost){.ns = {ns, ns + job->diff->slices[0]}};
+    return xcalloc((size_t)job->diff->slices[0] + (size_t)job->diff->slices[1], sizeof(double));
+}
+
+// A cost's number: one for what two versions call one function or kernel. It is told by the name that came first.
+static uint32_t recordings_same(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
+{
+    char normal[NAMES_LENGTH_MAX] = "";
+    if (kind != RECORDINGS_PYTHON && *name != '[' && !names_is_nameless(name))
+        names_normalise(name, normal, sizeof normal);
+    char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, *normal ? normal : name, 1, where);
+    uint32_t number = intern_text(job->same, key);
+    free(key);
+    if (number == job->cost_count) {
+        double *ns = recordings_seconds(job);
+        vector_push(job->costs, job->cost_count,
+                    ((struct recordings_cost){.kind = kind, .name = arena_copy(job->diff->arena, name),
+                                              .where = *where ? arena_copy(job->diff->arena, where) : NULL, .ns = {ns, ns + job->diff->slices[0]}}));
+    }
+    return number;
 }
 
 static struct recordings_cost *recordings_cost(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
@@ -141,9 +161,9 @@ static struct recordings_cost *recordings_cost(struct recordings_job *job, enum 
     char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, name, 1, where);
     uint32_t number = intern_text(job->names, key);
     free(key);
-    if (number == job->cost_count)
-        vector_push(job->costs, job->cost_count, recordings_cost_new(job));
-    return &job->costs[number];
+    if (number == job->name_count) // each name is made comparable once
+        vector_push(job->cost_of, job->name_count, recordings_same(job, kind, name, where));
+    return &job->costs[job->cost_of[number]];
 }
 
 // What a function without a name, the leaf of such a stack, is inside of; NULL: not known. *number: of that text, plus 1; MAP_NONE: not asked
@@ -434,18 +454,18 @@ static void recordings_rows(struct recordings_job *job, enum recordings_kind kin
 {
     static const char *const titles[RECORDINGS_KINDS] = {"CPU time", "CPU time in Python", "GPU time", "Stalls"};
     struct recordings_diff *diff = job->diff;
-    struct recordings_cost sum = recordings_cost_new(job);
+    double *seconds = recordings_seconds(job);
+    struct recordings_cost sum = {.ns = {seconds, seconds + diff->slices[0]}};
     size_t first = diff->row_count;
-    for (uint32_t i = 0; i < job->cost_count; i++) {
-        const char *key = intern_get(job->names, i), *where = strchr(key, 1);
-        if (key[0] != 'a' + (int)kind)
+    for (size_t i = 0; i < job->cost_count; i++) {
+        const struct recordings_cost *cost = &job->costs[i];
+        if (cost->kind != kind)
             continue;
         for (int side = 0; side < 2; side++)
             for (int32_t slice = 0; slice < diff->slices[side]; slice++)
-                sum.ns[side][slice] += job->costs[i].ns[side][slice];
-        struct recordings_row row = {.kind = kind, .name = arena_print(diff->arena, "%.*s", (int)(where - key - 1), key + 1),
-                                     .where = where[1] ? arena_copy(diff->arena, where + 1) : NULL};
-        recordings_compare(job, &job->costs[i], recordings_alpha / (double)tested, &row);
+                sum.ns[side][slice] += cost->ns[side][slice];
+        struct recordings_row row = {.kind = kind, .name = cost->name, .where = cost->where};
+        recordings_compare(job, cost, recordings_alpha / (double)tested, &row);
         vector_push(diff->rows, diff->row_count, row);
     }
     bool any[2] = {recordings_any(sum.ns[0], diff->slices[0]), recordings_any(sum.ns[1], diff->slices[1])};
@@ -465,7 +485,7 @@ static void recordings_rows(struct recordings_job *job, enum recordings_kind kin
         if (fmax(diff->rows[i].a_ns, diff->rows[i].b_ns) >= least)
             diff->rows[kept++] = diff->rows[i];
     diff->row_count = kept;
-    free(sum.ns[0]);
+    free(seconds);
 }
 
 static void recordings_units(struct recordings_job *job, const double requests[2])
@@ -512,7 +532,7 @@ static int recordings_fill(struct recordings_job *job, struct store *const store
 
 int recordings_diff(struct store *const stores[2], const double requests[2], struct recordings_diff **ret_diff, struct error *err)
 {
-    struct recordings_job job = {.diff = xcalloc(1, sizeof *job.diff), .names = intern_new(), .builds = trace_builds_new()};
+    struct recordings_job job = {.diff = xcalloc(1, sizeof *job.diff), .names = intern_new(), .same = intern_new(), .builds = trace_builds_new()};
     struct error local = {0};
     job.diff->arena = arena_new();
     job.diff->notes = arena_alloc(job.diff->arena, RECORDINGS_NOTES_MAX, sizeof *job.diff->notes);
@@ -520,7 +540,9 @@ int recordings_diff(struct store *const stores[2], const double requests[2], str
     for (size_t i = 0; i < job.cost_count; i++)
         free(job.costs[i].ns[0]);
     free(job.costs);
+    free(job.cost_of);
     intern_free(job.names);
+    intern_free(job.same);
     trace_builds_free(job.builds);
     if (rc) {
         recordings_diff_free(job.diff);
