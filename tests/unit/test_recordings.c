@@ -33,7 +33,7 @@ static unsigned world_draw(struct world *world, unsigned below)
     return (unsigned)(world->seed >> 33) % below;
 }
 
-static void world_side(struct world *world, int side, int seconds, const char *end)
+static struct store *world_side(struct world *world, int side, int seconds, const char *end)
 {
     struct error err = {0};
     strcpy(world->paths[side], "/tmp/upgate-recordings-XXXXXX");
@@ -50,6 +50,7 @@ static void world_side(struct world *world, int side, int seconds, const char *e
                           end, WORLD_HZ, 5000000000LL + seconds * 1000000000LL);
     world_sql(world->stores[side], sql);
     free(sql);
+    return world->stores[side];
 }
 
 // About `count` samples of a stack in each second; a kernel's where stack is 3.
@@ -204,6 +205,50 @@ TEST(the_same_function_of_two_versions)
     CHECK(!fill->told && fill->a_ns > 0 && fill->b_ns > 0);
     CHECK(diff->rows[0].told && diff->rows[0].b_ns > 2 * diff->rows[0].a_ns);
     CHECK_CONTAINS(diff->rows[0].name, "AddFunctor");
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+// Kernels by name, copies together, graphs together; what other recordings ran, and what lies outside of this one, is none of it.
+TEST(work_on_a_gpu)
+{
+    struct world world = {.seed = 9};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        struct store *store = world_side(&world, side, 10, "15000000000");
+        world_sql(store, "PRAGMA foreign_keys = OFF; INSERT INTO string VALUES (1, 'k');"
+                         "INSERT INTO recording VALUES (2, NULL, 5000000000, 15000000000, 1000000, 100, 0, '{}', '[]');"
+                         "INSERT INTO process VALUES (2, 2, 78, 1, 1, 'other', 'other', 'target', NULL, NULL, NULL);"
+                         "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, 1, 0, 1, 7), (2, 2, 0, 1, 7);"
+                         "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes, "
+                         "dynamic_shared_bytes, local_bytes) VALUES (1, 1, 'gemm', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0), (2, 1, 'gemm', 2, 1, 1, 1, 1, 1, 1, 0, 0, 0);"
+                         "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (1, 0, 1, 1), (2, 0, 1, 2), (3, 17, 1, NULL), (4, 80, 1, NULL), (5, 1, 1, NULL), "
+                         "(6, 0, 2, 1), (7, 0, 1, NULL);"
+                         "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (4999999999, 900000000, 1, 1), (15000000000, 900000000, 1, 1), "
+                         "(9000000000, 900000000, 6, 1)");
+        for (int second = 0; second < 10; second++)
+            for (int work = 1; work <= 5; work++) { // 10 ms each, and 20 more of the candidate's copies
+                int64_t ns = 10000000 + (int64_t)world_draw(&world, 1000) + (side && work == 3 ? 20000000 : 0);
+                CHECK_INT(store_exec(store, &err, "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)", "iii",
+                                     INT64_C(5000000000) + second * INT64_C(1000000000), ns, (int64_t)work), 0);
+            }
+    }
+    CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+    const struct recordings_row *gemm = world_row(diff, "gemm"), *copies = world_row(diff, "copies and sets"), *graphs = world_row(diff, "CUDA graph");
+    CHECK_INT(gemm->kind, RECORDINGS_GPU);
+    CHECK(!gemm->told && !graphs->told);
+    CHECK_DBL(gemm->a_ns, 20e6 / 10, 200); // two shapes, of a request: ten are answered in a second
+    CHECK_DBL(gemm->b_ns, 20e6 / 10, 200);
+    CHECK_DBL(graphs->a_ns, 10e6 / 10, 200);
+    CHECK(copies->told);
+    CHECK_DBL(copies->delta_ns, 20e6 / 10, 200);
+    const struct recordings_row *total = &diff->totals[RECORDINGS_GPU];
+    CHECK_DBL(total->a_ns, gemm->a_ns + copies->a_ns + graphs->a_ns, 1e-3);
+    CHECK(total->told && total->delta_ns > 0);
+    CHECK(!diff->totals[RECORDINGS_CPU].name);
+    for (size_t i = 0; i < diff->row_count; i++)
+        CHECK(strcmp(diff->rows[i].name, "[unknown]") != 0); // it never ran
     recordings_diff_free(diff);
     world_end(&world);
 }

@@ -156,14 +156,14 @@ static uint32_t recordings_same(struct recordings_job *job, enum recordings_kind
     return number;
 }
 
-static struct recordings_cost *recordings_cost(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
+static uint32_t recordings_number(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
 {
     char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, name, 1, where);
     uint32_t number = intern_text(job->names, key);
     free(key);
     if (number == job->name_count) // each name is made comparable once
         vector_push(job->cost_of, job->name_count, recordings_same(job, kind, name, where));
-    return &job->costs[job->cost_of[number]];
+    return job->cost_of[number];
 }
 
 // What a function without a name, the leaf of such a stack, is inside of; NULL: not known. *number: of that text, plus 1; MAP_NONE: not asked
@@ -179,7 +179,7 @@ static const char *recordings_inside(struct store *store, int64_t stack, struct 
     return *number ? intern_get(texts, *number - 1) : NULL;
 }
 
-// Rows of (second, name, where, ns or samples, the stack of a function without a name).
+// Rows of (second, name, where, samples, the stack of a function without a name).
 static int recordings_read(struct recordings_job *job, int side, enum recordings_kind kind, double scale, const char *sql, struct error *err)
 {
     const struct recordings_side *from = &job->sides[side];
@@ -202,12 +202,69 @@ static int recordings_read(struct recordings_job *job, int side, enum recordings
         char file[NAMES_LENGTH_MAX] = ""; // as both sides have it: another environment, another version are not another function
         if (where)
             (kind == RECORDINGS_PYTHON ? names_place : names_library)(where, file, sizeof file);
-        recordings_cost(job, kind, name && *name ? name : "[unknown]", file)->ns[side][slice] += amount * scale;
+        uint32_t number = recordings_number(job, kind, name && *name ? name : "[unknown]", file);
+        job->costs[number].ns[side][slice] += amount * scale;
         if (kind == RECORDINGS_CPU)
             job->diff->samples[side] += (uint64_t)amount;
     }
     map_free(&numbers);
     intern_free(texts);
+    return rc;
+}
+
+// ---- what ran on GPUs ----
+
+struct gpu_works { // of a recording
+    struct map of_id;   // -> number of the others
+    const char **names; // of the arena
+    uint32_t *costs;    // MAP_NONE: nothing of it has run yet
+    size_t count, cost_count;
+};
+
+static int gpu_read_works(struct recordings_job *job, int side, struct gpu_works *works, struct error *err)
+{
+    const struct recordings_side *from = &job->sides[side];
+    sqlite3_stmt *stmt = store_query(from->store, err,
+                                     "SELECT w.id, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name FROM gpu_work w "
+                                     "JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON "
+                                     "k.id = w.kernel_id WHERE p.recording_id = ?", "i", from->id);
+    int rc;
+    while ((rc = store_step(from->store, stmt, err)) > 0) {
+        const char *name = (const char *)sqlite3_column_text(stmt, 1);
+        *map_put(&works->of_id, (uint64_t)sqlite3_column_int64(stmt, 0)) = (uint32_t)works->count;
+        vector_push(works->names, works->count, arena_copy(job->diff->arena, name && *name ? name : "[unknown]"));
+        vector_push(works->costs, works->cost_count, MAP_NONE);
+    }
+    return rc;
+}
+
+static int gpu_read_ops(struct recordings_job *job, int side, struct gpu_works *works, struct error *err)
+{
+    const struct recordings_side *from = &job->sides[side];
+    sqlite3_stmt *stmt = store_query(from->store, err, "SELECT start_ns - ?, work_id, dur_ns + 0 FROM gpu_op", "i", from->begin_ns);
+    int rc;
+    while ((rc = store_step(from->store, stmt, err)) > 0) {
+        int64_t at_ns = sqlite3_column_int64(stmt, 0), ns = sqlite3_column_int64(stmt, 2);
+        uint32_t work = map_get(&works->of_id, (uint64_t)sqlite3_column_int64(stmt, 1));
+        if (work == MAP_NONE || at_ns < 0 || at_ns / recordings_slice_ns >= job->diff->slices[side] || ns < 0)
+            continue; // another recording's, or as above
+        if (works->costs[work] == MAP_NONE)
+            works->costs[work] = recordings_number(job, RECORDINGS_GPU, works->names[work], "");
+        job->costs[works->costs[work]].ns[side][at_ns / recordings_slice_ns] += (double)ns;
+    }
+    return rc;
+}
+
+// Tens of millions of operations, of a few thousand works: what each work is called is asked once, and nothing is sorted.
+static int recordings_read_gpu(struct recordings_job *job, int side, struct error *err)
+{
+    struct gpu_works works = {0};
+    int rc = gpu_read_works(job, side, &works, err);
+    if (rc == 0 && works.count)
+        rc = gpu_read_ops(job, side, &works, err);
+    map_free(&works.of_id);
+    free(works.names);
+    free(works.costs);
     return rc;
 }
 
@@ -219,10 +276,6 @@ static int recordings_read_side(struct recordings_job *job, int side, struct err
         " JOIN process p ON p.id = t.process_id LEFT JOIN stack k ON k.id = %s"
         " LEFT JOIN frame f ON f.id = json_extract(k.frames, '$[0]') WHERE p.recording_id = ?2 AND s.why & %d%s"
         " GROUP BY slice, f.name, f.module, nameless";
-    static const char gpu[] =
-        "SELECT (o.start_ns - ?1) / 1000000000 AS slice, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name,"
-        " NULL, sum(o.dur_ns), NULL FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id"
-        " JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id WHERE p.recording_id = ?2 GROUP BY 1, 2";
     const double hz = job->sides[side].sample_hz;
     int rc = 0;
     if (!(hz > 0))
@@ -233,7 +286,7 @@ static int recordings_read_side(struct recordings_job *job, int side, struct err
         rc = recordings_read(job, side, python ? RECORDINGS_PYTHON : RECORDINGS_CPU, 1e9 / hz, sql, err);
         free(sql);
     }
-    return rc ? rc : recordings_read(job, side, RECORDINGS_GPU, 1, gpu, err);
+    return rc ? rc : recordings_read_gpu(job, side, err);
 }
 
 static void recordings_mean(const double *ns, int32_t count, double units, double *ret_mean, double *ret_error2)
