@@ -446,6 +446,13 @@ def test_bad_input():
     refused(change("void.db", "good.db", "DELETE FROM step WHERE launch_id IN (SELECT l.id FROM launch l JOIN pair p ON "
                    "p.id = l.pair_id WHERE p.phase = 'traced')", "DELETE FROM block WHERE pair_id IN (SELECT id FROM pair "
                    "WHERE phase = 'traced')", "DELETE FROM gpu_op", "DELETE FROM sample", "DELETE FROM gap"), 4, "nothing is explained")
+    # However much was lost of the traced launches, what weakens the answer as a whole is said.
+    doubted = change("doubted.db", "good.db", "UPDATE side SET fingerprint = NULL", "WITH RECURSIVE i (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i "
+                     "WHERE n < 20) INSERT INTO ledger (launch_id, producer, kind, dropped, breach) SELECT l.id, 'gpu.rank ' || n, 'records', 1, 0 "
+                     "FROM i, launch l JOIN pair p ON p.id = l.pair_id WHERE p.phase = 'traced'")
+    notes = document(doubted)["notes"]
+    assert sum("gpu.rank" in note for note in notes) <= 24 and any("not listed" in note for note in notes), notes
+    assert any(note.startswith("No suspects: the fingerprint") for note in notes), notes
     # What cannot be read takes the explanation away, never the verdict.
     damaged = change("damaged.db", "good.db", "PRAGMA foreign_keys = 0", "DROP TABLE gpu_work")
     refused(damaged, 4, "gpu_work")

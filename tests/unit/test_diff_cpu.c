@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU time of launches is made of, from trees made by hand: a window a launch, four of a side. Who asks for it.
+// What the CPU time of launches is made of, from trees made by hand: a window a launch, four of a side. Code that one side alone has.
+// Who asks for it.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,44 @@ static void clear(void)
     arena_free(job.arena);
 }
 
+// A story of the thread that makes steps, a tick a millisecond; functions of Python, outermost first, NULL behind the last one.
+static void runs(int side, uint32_t window, const char *phase, const char *const *functions, const char *name, int ms)
+{
+    struct cost_tree *tree = workload.cpu.trees[side];
+    uint32_t node = cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = phase});
+    for (; *functions; functions++)
+        node = cost_tree_child(tree, node, &(struct cost_key){.kind = COST_PYTHON, .name = *functions,
+                                                              .module = strchr(*functions, '.') ? "model.py" : "train.py"});
+    node = cost_tree_child(tree, node, &(struct cost_key){.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = name, .module = "libx.so"});
+    cost_tree_add(tree, node, window, (int64_t)ms * MS, (int64_t)ms * MS, ms);
+    tree->windows[window].wall_ns += (int64_t)ms * MS;
+}
+
+typedef void (*story_fn)(int side, uint32_t window);
+
+// What both sides do, and the story's.
+static void explain_code(story_fn story)
+{
+    static const char *const step[] = {"train", "Net.forward", NULL}, *const load[] = {"train", "load", NULL};
+    workload = (struct diff_workload){.name = "train", .unit = "step"};
+    job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
+    double of[2] = {0};
+    for (int side = 0; side < 2; side++) {
+        struct cost_tree *tree = workload.cpu.trees[side] = cost_tree_new();
+        for (uint32_t pair = 0; pair < PAIRS; pair++) {
+            uint32_t window = cost_tree_window(tree, &(struct cost_window){.pair = pair, .couple = 0, .steps = 1});
+            runs(side, window, "forward", step, "gemm", 2000);
+            runs(side, window, "forward", step, "softmax", 500);
+            runs(side, window, "outside of steps", load, "parse_file", 200);
+            story(side, window);
+        }
+        of[side] = (double)tree->windows[0].wall_ns;
+    }
+    double delta = of[1] - of[0], half = delta > 0 ? delta / 10 : -delta / 10;
+    job.untraced = (struct diff_untraced){.unit = "step", .step = {1e7, 1e7}, .cpu = {{of[0], of[1]}, delta - half, delta + half}};
+    diff_cpu(&job);
+}
+
 static const struct diff_once_place *place_named(const char *name)
 {
     for (size_t i = 0; i < workload.cpu.phase_count; i++)
@@ -82,6 +121,71 @@ TEST(a_pool_that_spins)
     CHECK_DBL(place_named("thread python")->b_ns, 2e9, 3e7);
     CHECK_DBL(place_named("forward")->a_ns, 3e9, 3e7);
     CHECK_DBL(place_named("forward")->b_ns, 3e9, 3e7);
+    clear();
+}
+
+static int warmed; // side
+
+static void warm_up(int side, uint32_t window)
+{
+    static const char *const functions[] = {"train", "warm_up", "Net.forward", NULL};
+    if (side != warmed)
+        return;
+    runs(side, window, "outside of steps", functions, "gemm", 800);
+    runs(side, window, "outside of steps", functions, "softmax", 200);
+}
+
+// It is told by the code that runs it, and not by the functions in which its time goes.
+TEST(a_warm_up_that_one_side_alone_has)
+{
+    for (warmed = 0; warmed < 2; warmed++) {
+        explain_code(warm_up);
+        CHECK_INT(workload.cpu.part_count, 1);
+        const struct diff_launch_part *part = &workload.cpu.parts[0];
+        CHECK_INT(part->contribution.kind, DIFF_CODE_REPEATED);
+        CHECK_STR(diff_title(&part->contribution), warmed ? "Runs more often" : "Runs less often");
+        CHECK_STR(part->contribution.label, "Net.forward, called by warm_up");
+        CHECK_CONTAINS(part->contribution.where, "outside of steps");
+        CHECK_DBL(part->contribution.delta_ns, warmed ? 1e9 : -1e9, 1e6);
+        CHECK_DBL(part->launch_ns[warmed][0] - part->launch_ns[!warmed][0], 1e9, 1e6);
+        CHECK(part->contribution.evidence_count > 0);
+        CHECK_CONTAINS(part->contribution.evidence[0], "what it causes, in 2 parts: gemm ");
+        clear();
+    }
+}
+
+static void warm_up_renamed(int side, uint32_t window)
+{
+    static const char *const before[] = {"train", "prepare", "Net.forward", NULL}, *const after[] = {"train", "warm_up", "Net.forward", NULL};
+    runs(side, window, "outside of steps", side ? after : before, "gemm", side ? 1400 : 800);
+    runs(side, window, "outside of steps", side ? after : before, "softmax", side ? 600 : 200);
+}
+
+// Both sides have it, whatever it is called: it takes longer, and nothing was added.
+TEST(a_function_that_was_renamed_is_not_new)
+{
+    explain_code(warm_up_renamed);
+    CHECK_INT(workload.cpu.part_count, 2);
+    for (size_t i = 0; i < workload.cpu.part_count; i++)
+        CHECK_INT(workload.cpu.parts[i].contribution.kind, DIFF_CPU_FUNCTION_SLOWER);
+    clear();
+}
+
+static void compiles(int side, uint32_t window)
+{
+    static const char *const functions[] = {"train", "compile_all", NULL};
+    if (!side)
+        return;
+    runs(side, window, "compile", functions, "lower", 800);
+    runs(side, window, "outside of steps", functions, "check", 300);
+}
+
+TEST(compilation_keeps_its_name)
+{
+    explain_code(compiles);
+    CHECK_INT(workload.cpu.part_count, 2);
+    CHECK_INT(workload.cpu.parts[0].contribution.kind, DIFF_COMPILE);
+    CHECK_DBL(workload.cpu.parts[0].contribution.delta_ns, 8e8, 1e6);
     clear();
 }
 

@@ -238,6 +238,39 @@ TEST(places)
     }
 }
 
+TEST(libraries)
+{
+    static const char *const cases[][2] = {
+        {"libtorch_cpu.so", "libtorch_cpu.so"},
+        {"libtorch_cpu.so.1.13.0", "libtorch_cpu.so"},
+        {"libc-2.31.so", "libc.so"},
+        {"libc.so.6", "libc.so"},
+        {"libc10.so", "libc10.so"},
+        {"libgomp-a34b3233.so.1", "libgomp.so"},
+        {"libopenblasp-r0.3.21.so", "libopenblasp.so"},
+        {"_C.cpython-311-x86_64-linux-gnu.so", "_C.so"},
+        {"_C.abi3.so", "_C.so"},
+        {"python3.11", "python"},
+        {"[kernel]", "[kernel]"},
+        {"my.sock", "my.sock"},
+        {".so", ".so"},
+        {"3.11", "3.11"},
+        {"", ""},
+    };
+    char buf[NAMES_LENGTH_MAX], *text = malloc(1 << 16);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_INT(names_library(cases[i][0], buf, sizeof buf), strlen(cases[i][1]));
+        CHECK_STR(buf, cases[i][1]);
+    }
+    memset(text, 'x', (1 << 16) - 1);
+    text[(1 << 16) - 1] = 0;
+    CHECK_INT(names_library(text, buf, sizeof buf), NAMES_LENGTH_MAX - 1);
+    CHECK_INT(names_library("libc.so.6", buf, 4), 3);
+    CHECK_STR(buf, "lib");
+    CHECK_INT(names_library("libc.so.6", buf, 0), 0);
+    free(text);
+}
+
 // Frames as "name@module", leaf first, the leaf's own module before them.
 static const char *inside_of(const char *module, const char *const *frames)
 {

@@ -33,7 +33,7 @@ static unsigned world_draw(struct world *world, unsigned below)
     return (unsigned)(world->seed >> 33) % below;
 }
 
-static void world_side(struct world *world, int side, int seconds, const char *end)
+static struct store *world_side(struct world *world, int side, int seconds, const char *end)
 {
     struct error err = {0};
     strcpy(world->paths[side], "/tmp/upgate-recordings-XXXXXX");
@@ -50,6 +50,7 @@ static void world_side(struct world *world, int side, int seconds, const char *e
                           end, WORLD_HZ, 5000000000LL + seconds * 1000000000LL);
     world_sql(world->stores[side], sql);
     free(sql);
+    return world->stores[side];
 }
 
 // About `count` samples of a stack in each second; a kernel's where stack is 3.
@@ -114,6 +115,173 @@ TEST(told_apart)
     CHECK_STR(json_string_value(json_object_get(json_array_get(rows, 0), "kind")), "cpu_function_added");
     CHECK(json_is_null(json_object_get(json_array_get(rows, 0), "name_a")));
     json_decref(json);
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+// `--sample-hz 0`, `--no-python`, no permission: nothing of it was recorded, which is not that the program does nothing.
+TEST(what_one_side_alone_recorded_is_not_compared)
+{
+    for (int side = 0; side < 2; side++) {
+        struct world world = {.seed = 7};
+        struct recordings_diff *diff = NULL;
+        struct error err = {0};
+        for (int of = 0; of < 2; of++)
+            world_side(&world, of, 10, "15000000000");
+        world_samples(&world, !side, 10, 1, 40);
+        world_sql(world.stores[!side], "INSERT INTO stack VALUES (9, 'python', 1, '[2]'); UPDATE sample SET python_stack = 9");
+        world_sql(world.stores[side], "UPDATE recording SET sample_hz = 0");
+        CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+        CHECK_INT(diff->row_count, 0);
+        CHECK(!diff->totals[RECORDINGS_CPU].name && !diff->totals[RECORDINGS_PYTHON].name);
+        CHECK_INT(diff->note_count, 1);
+        CHECK_CONTAINS(diff->notes[0], side ? "The candidate was recorded without samples" : "The baseline was recorded without samples");
+        char *answer = recordings_view_answer(diff);
+        CHECK_CONTAINS(answer, "Neither CPU samples nor GPU work were recorded of both sides.");
+        free(answer);
+        recordings_diff_free(diff);
+        world_sql(world.stores[side], "UPDATE recording SET sample_hz = 100"); // and without Python
+        world_samples(&world, side, 10, 1, 40);
+        CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+        CHECK_INT(diff->row_count, 1);
+        CHECK_INT(world_row(diff, "gemm")->kind, RECORDINGS_CPU);
+        CHECK(diff->totals[RECORDINGS_CPU].name && !diff->totals[RECORDINGS_PYTHON].name);
+        CHECK_INT(diff->note_count, 1);
+        CHECK_CONTAINS(diff->notes[0], side ? "No CPU time in Python was recorded of the candidate" : "No CPU time in Python was recorded of the baseline");
+        recordings_diff_free(diff);
+        world_end(&world);
+    }
+}
+
+// Another virtual environment, another Python, another version of a library: the functions in them are the same ones.
+TEST(the_same_function_of_two_installations)
+{
+    struct world world = {.seed = 3};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        world_side(&world, side, 10, "15000000000");
+        char *sql = xasprintf("INSERT INTO frame VALUES (4, 'malloc', '%s', NULL, NULL, NULL), (5, 'forward', '/opt/%s/site-packages/torch/nn/linear.py', NULL, NULL, NULL);"
+                              "INSERT INTO stack VALUES (4, 'user', 1, '[4]'), (5, 'python', 1, '[5]')",
+                              side ? "libc.so.6" : "libc-2.31.so", side ? "new/lib/python3.12" : "old/lib/python3.11");
+        world_sql(world.stores[side], sql);
+        free(sql);
+        world_samples(&world, side, 10, 4, 20);
+        world_sql(world.stores[side], "UPDATE sample SET python_stack = 5");
+    }
+    CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+    CHECK_INT(diff->row_count, 2);
+    const struct recordings_row *native = world_row(diff, "malloc"), *python = world_row(diff, "forward");
+    CHECK(!native->told && native->a_ns > 0 && native->b_ns > 0);
+    CHECK_STR(native->where, "libc.so");
+    CHECK_INT(python->kind, RECORDINGS_PYTHON);
+    CHECK(!python->told && python->a_ns > 0 && python->b_ns > 0);
+    CHECK_STR(python->where, "torch/nn/linear.py");
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+// Versions write the type of an array otherwise; what a template is of tells functions apart.
+TEST(the_same_function_of_two_versions)
+{
+    static const char *const fills[] = {"void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >(int)",
+                                        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)"};
+    struct world world = {.seed = 3};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        world_side(&world, side, 10, "15000000000");
+        char *sql = xasprintf("INSERT INTO frame VALUES (4, '%s', 'libt.so', NULL, NULL, NULL), (5, 'void at::native::vectorized_elementwise_kernel<4, "
+                              "at::native::AddFunctor<float> >(int)', 'libt.so', NULL, NULL, NULL);"
+                              "INSERT INTO stack VALUES (4, 'user', 1, '[4]'), (5, 'user', 1, '[5]')", fills[side]);
+        world_sql(world.stores[side], sql);
+        free(sql);
+        world_samples(&world, side, 10, 4, 20);
+        world_samples(&world, side, 10, 5, side ? 40 : 10);
+    }
+    CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+    CHECK_INT(diff->row_count, 2);
+    const struct recordings_row *fill = world_row(diff, fills[0]);
+    CHECK(!fill->told && fill->a_ns > 0 && fill->b_ns > 0);
+    CHECK(diff->rows[0].told && diff->rows[0].b_ns > 2 * diff->rows[0].a_ns);
+    CHECK_CONTAINS(diff->rows[0].name, "AddFunctor");
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+// Kernels by name, copies together, graphs together; what other recordings ran, and what lies outside of this one, is none of it.
+TEST(work_on_a_gpu)
+{
+    struct world world = {.seed = 9};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        struct store *store = world_side(&world, side, 10, "15000000000");
+        world_sql(store, "PRAGMA foreign_keys = OFF; INSERT INTO string VALUES (1, 'k');"
+                         "INSERT INTO recording VALUES (2, NULL, 5000000000, 15000000000, 1000000, 100, 0, '{}', '[]');"
+                         "INSERT INTO process VALUES (2, 2, 78, 1, 1, 'other', 'other', 'target', NULL, NULL, NULL);"
+                         "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, 1, 0, 1, 7), (2, 2, 0, 1, 7);"
+                         "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes, "
+                         "dynamic_shared_bytes, local_bytes) VALUES (1, 1, 'gemm', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0), (2, 1, 'gemm', 2, 1, 1, 1, 1, 1, 1, 0, 0, 0);"
+                         "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (1, 0, 1, 1), (2, 0, 1, 2), (3, 17, 1, NULL), (4, 80, 1, NULL), (5, 1, 1, NULL), "
+                         "(6, 0, 2, 1), (7, 0, 1, NULL);"
+                         "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (4999999999, 900000000, 1, 1), (15000000000, 900000000, 1, 1), "
+                         "(9000000000, 900000000, 6, 1)");
+        for (int second = 0; second < 10; second++)
+            for (int work = 1; work <= 5; work++) { // 10 ms each, and 20 more of the candidate's copies
+                int64_t ns = 10000000 + (int64_t)world_draw(&world, 1000) + (side && work == 3 ? 20000000 : 0);
+                CHECK_INT(store_exec(store, &err, "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)", "iii",
+                                     INT64_C(5000000000) + second * INT64_C(1000000000), ns, (int64_t)work), 0);
+            }
+    }
+    CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
+    const struct recordings_row *gemm = world_row(diff, "gemm"), *copies = world_row(diff, "copies and sets"), *graphs = world_row(diff, "CUDA graph");
+    CHECK_INT(gemm->kind, RECORDINGS_GPU);
+    CHECK(!gemm->told && !graphs->told);
+    CHECK_DBL(gemm->a_ns, 20e6 / 10, 200); // two shapes, of a request: ten are answered in a second
+    CHECK_DBL(gemm->b_ns, 20e6 / 10, 200);
+    CHECK_DBL(graphs->a_ns, 10e6 / 10, 200);
+    CHECK(copies->told);
+    CHECK_DBL(copies->delta_ns, 20e6 / 10, 200);
+    const struct recordings_row *total = &diff->totals[RECORDINGS_GPU];
+    CHECK_DBL(total->a_ns, gemm->a_ns + copies->a_ns + graphs->a_ns, 1e-3);
+    CHECK(total->told && total->delta_ns > 0);
+    CHECK(!diff->totals[RECORDINGS_CPU].name);
+    for (size_t i = 0; i < diff->row_count; i++)
+        CHECK(strcmp(diff->rows[i].name, "[unknown]") != 0); // it never ran
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
+// --max-size deletes the oldest seconds: the program did not rest in them.
+TEST(what_was_deleted_is_no_time_without_work)
+{
+    struct world world = {.seed = 5};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    for (int side = 0; side < 2; side++) {
+        world_side(&world, side, 20, "25000000000");
+        world_samples(&world, side, 20, 1, 40);
+    }
+    world_sql(world.stores[0], "DELETE FROM sample WHERE at_ns < 15000000000");
+    for (int second = 15; second < 25; second++)
+        CHECK_INT(store_exec(world.stores[0], &err, "INSERT INTO counter VALUES (1, ?, 'vmstat', 'x', 1)", "i", second * INT64_C(1000000000)), 0);
+    CHECK_INT(store_ledger(world.stores[0], NULL, "retention", "sample", -1, -1, 400, 0, "the first 10 s", &err), 0);
+    CHECK_INT(recordings_diff(world.stores, (const double[]){10000, 10000}, &diff, &err), 0);
+    CHECK_INT(diff->slices[0], 10);
+    CHECK_INT(diff->window_ns[0], INT64_C(10000000000));
+    CHECK_INT(diff->slices[1], 20);
+    const struct recordings_row *gemm = world_row(diff, "gemm");
+    CHECK(!gemm->told);
+    CHECK_DBL(gemm->a_ns, 39 * 1e9 / WORLD_HZ * 20 / 10000, 5e4); // of a request
+    CHECK_DBL(gemm->b_ns, gemm->a_ns, 5e4);
+    CHECK_DBL(diff->units[0], 5000, 1e-6);
+    CHECK_INT(diff->note_count, 1);
+    CHECK_CONTAINS(diff->notes[0], "The first 10 s of the recording of the baseline were deleted (--max-size)");
+    recordings_diff_free(diff);
+    world_sql(world.stores[0], "DELETE FROM counter"); // damaged: nothing says what is left
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
+    CHECK_INT(diff->slices[0], 20);
     recordings_diff_free(diff);
     world_end(&world);
 }
@@ -349,5 +517,11 @@ TEST(impossible)
     world_sql(world.stores[1], "UPDATE recording SET end_ns = 500000000");
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -ENODATA);
     CHECK_CONTAINS(err.text, "shorter than a second");
+    // One launch of a run of both sides is none: of which side and which pair it is nobody would know.
+    world_sql(world.stores[1], "PRAGMA foreign_keys = OFF; UPDATE recording SET launch_id = 7, begin_ns = 5000000000, end_ns = 15000000000");
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -ENODATA);
+    CHECK_CONTAINS(err.text, world.paths[1]);
+    CHECK_CONTAINS(err.text, "is a run of `upgate ab` and holds both sides");
+    CHECK(diff == NULL);
     world_end(&world);
 }

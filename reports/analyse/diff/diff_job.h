@@ -59,6 +59,7 @@ struct diff_job {
     json_t *differences; // of the sides' fingerprints; NULL: not known
     const char *notes[DIFF_NOTES_MAX];
     size_t note_count;
+    size_t doubts_left; // about traced launches, that are no notes: there are too many
 };
 
 // A sentence that weakens the answer; each is noted once.

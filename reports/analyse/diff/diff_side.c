@@ -13,7 +13,10 @@
 #include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/diff/wordlists.h"
 
-enum { SIDE_BUSY_PARTS = 20 };
+enum {
+    SIDE_BUSY_PARTS = 20,
+    SIDE_NOTES_MAX = 24 // with those of traced launches: a launch of 8 ranks may have 20 doubts, and the answer's own notes come last
+};
 
 static const double side_foreign_told = 0.01;
 
@@ -65,6 +68,15 @@ static void side_parallel(struct diff_parallel *parallel, const struct launch_tr
     parallel->launches++;
 }
 
+static void side_doubts(struct diff_job *job, size_t pair, int side, const struct launch_trace *trace)
+{
+    for (size_t i = 0; i < trace->doubt_count; i++)
+        if (job->note_count < SIDE_NOTES_MAX)
+            diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair, trace->doubts[i]);
+        else
+            job->doubts_left++;
+}
+
 static int side_add(struct diff_job *job, size_t pair, int side, struct error *err)
 {
     struct launch_trace *trace = NULL;
@@ -88,9 +100,7 @@ static int side_add(struct diff_job *job, size_t pair, int side, struct error *e
     side_parallel(&job->parallel[side], trace);
     diff_stragglers_add(job, trace);
     job->has_gpu = job->has_gpu || trace->has_gpu;
-    for (size_t i = 0; i < trace->doubt_count; i++)
-        diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair,
-                  trace->doubts[i]);
+    side_doubts(job, pair, side, trace);
     host_path_free(host);
     launch_trace_free(trace);
     return 0;
@@ -164,6 +174,8 @@ int diff_load_sides(struct diff_job *job, struct error *err)
         }
         rc = 0;
     }
+    if (job->doubts_left)
+        diff_note(job, "%zu more of the kind, of traced launches, are not listed.", job->doubts_left);
     double *foreign = job->foreign;
     for (int side = 0; side < 2; side++) {
         job->first[side] = cost_tree_finish(workload->trees[side]);

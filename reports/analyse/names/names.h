@@ -22,6 +22,9 @@ size_t names_short(const char *name, char *buf, size_t buf_size, size_t max);
 size_t names_label(const char *name, char *buf, size_t buf_size, size_t max);
 // "layers.3.attn.q" and "layers.17.attn.q" give "layers.*.attn.q"; paths lose site-packages and the like.
 size_t names_place(const char *place, char *buf, size_t buf_size);
+// Of a library's file: "libtorch_cpu.so.1.13.0" -> "libtorch_cpu.so", "libc-2.31.so" -> "libc.so", "libgomp-a34b3233.so.1" -> "libgomp.so",
+// "_C.cpython-311-x86_64-linux-gnu.so" -> "_C.so", "python3.11" -> "python". Returns the length.
+size_t names_library(const char *name, char *buf, size_t buf_size);
 // 0 to 1: how much of their words two normalised names share (Dice over words, order ignored).
 double names_similarity(const char *a, const char *b);
 // The same in two steps, for many comparisons: hashes of the words, sorted; the number of them, at most max.

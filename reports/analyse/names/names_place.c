@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of places, which hold paths and numbers of layers, and how alike two names are. Pure functions.
+// Names of places, which hold paths and numbers of layers, of libraries, which hold versions, and how alike two names are. Pure functions.
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -65,6 +65,47 @@ size_t names_place(const char *place, char *buf, size_t buf_size)
     }
     names_end(&out, true);
     return out.len;
+}
+
+// "-2.31", "3.11", "-r0.3.21" at the end: digits with a dot between them. "libc10" is a name.
+static size_t library_cut_version(const char *name, size_t len)
+{
+    size_t at = len;
+    bool dot = false;
+    while (at > 0 && (strchr("0123456789.", name[at - 1]))) {
+        at--;
+        dot |= name[at] == '.' && at + 1 < len;
+    }
+    while (at < len && name[at] == '.')
+        at++;
+    if (!dot || at == 0 || at == len)
+        return len;
+    if (at > 2 && name[at - 1] == 'r' && strchr("-p", name[at - 2]))
+        at--;
+    return at > 1 && name[at - 1] == '-' ? at - 1 : at;
+}
+
+// "-a34b3233" at the end: what a wheel's builder adds to the libraries that it takes with it.
+static size_t library_cut_hash(const char *name, size_t len)
+{
+    enum { DIGITS = 8 };
+    size_t digits = strspn(name + (len > DIGITS ? len - DIGITS : len), "0123456789abcdef");
+    bool hash = len > DIGITS + 1 && digits >= DIGITS && name[len - DIGITS - 1] == '-';
+    return hash ? len - DIGITS - 1 : len;
+}
+
+size_t names_library(const char *name, char *buf, size_t buf_size)
+{
+    const char *so = strstr(name, ".so"), *python = strstr(name, ".cpython-");
+    while (so && so[3] && so[3] != '.')
+        so = strstr(so + 1, ".so");
+    size_t len = !so ? strlen(name) : (size_t)((python && python < so ? python : so) - name);
+    if (so && len > 5 && memcmp(name + len - 5, ".abi3", 5) == 0)
+        len -= 5;
+    len = library_cut_version(name, so ? library_cut_hash(name, len) : len);
+    len = len < NAMES_LENGTH_MAX ? len : NAMES_LENGTH_MAX;
+    int written = snprintf(buf, buf_size, "%.*s%s", (int)len, name, so ? ".so" : "");
+    return written < 0 || !buf_size ? 0 : (size_t)written < buf_size ? (size_t)written : buf_size - 1;
 }
 
 static int words_by_hash(const void *left, const void *right)

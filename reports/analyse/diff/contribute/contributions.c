@@ -372,8 +372,7 @@ void diff_contribute(struct diff_job *job)
         contributions_estimate(&all, all.count - 1, all.count);
         contributions_judge(&all);
     }
-    if (job->subject != DIFF_SUBJECT_CPU)
-        contributions_code(&all);
+    contributions_code(&all);
     if (job->subject == DIFF_SUBJECT_STEPS) {
         contributions_judge(&all);
         contributions_places(&all);

@@ -7,8 +7,8 @@
 // Which list is the shortest is asked as a minimum description length. A line costs what the least that is worth one takes. What
 // a list leaves unsaid costs its time: of a part that is said to be new, what the other side has of it; of single things those that
 // are not told from noise. A part is told where that makes the list shorter. Outer functions are asked before inner ones. Of rare slow
-// steps, and of first ones, functions are asked alone, and have to be in those of each launch. Of first steps the samples of all other
-// instants say what is new in a launch, and what only moved. Pure.
+// steps, of first ones and of CPU time functions are asked alone, and have to be in those of each launch. Of first steps the samples of
+// all other instants say what is new in a launch, and what only moved. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,7 +259,8 @@ static void set_fill(const struct code *code, int side, struct code_set *set)
     const struct contributions *all = code->all;
     for (uint32_t i = 0; i < all->group_count; i++) {
         double of = 0, below = code->owner[i] == COST_NONE && code->run_of[i] == COST_NONE ? group_below(code, side, i, &of) : 0;
-        bool compiles = all->groups[i].kind == DIFF_COMPILE && all->job->subject == DIFF_SUBJECT_FIRST; // it has a name
+        bool start = all->job->subject == DIFF_SUBJECT_FIRST || all->job->subject == DIFF_SUBJECT_CPU;
+        bool compiles = all->groups[i].kind == DIFF_COMPILE && start; // it has a name
         if (all->groups[i].kind != DIFF_NATIVE_CODE && !compiles && below > 0 && below >= code_below * of)
             set_add(code, set, side, i);
     }

@@ -97,10 +97,9 @@ static void measure_close(struct measure_launch *launch, double *steps, size_t c
     launch->mean = quantile_mean(steps + skip, count - skip);
 }
 
+// Those that were judged, or the traced ones: of a control both launches are the baseline's.
 #define MEASURE_PAIRS                                                                              \
-    "p.workload_id = ? AND p.state = 'valid' AND ((p.phase = 'traced') = ?) AND p.phase != "       \
-    "'anchor' "                                                                                    \
-    "AND p.phase != 'pilot'"
+    "p.workload_id = ? AND p.state = 'valid' AND CASE WHEN ? THEN p.phase = 'traced' ELSE p.phase IN ('main', 'confirm') END"
 // On a GPU the steps of a block are launched one after the other and the last one waits for all:
 // only a block as a whole tells.
 static const char *const measure_queries[] = {
@@ -114,7 +113,7 @@ static const char *const measure_queries[] = {
 };
 
 // Launches with their blocks, or with their steps (of rank 0) where they took no turns; of the
-// traced pairs or of all others.
+// traced pairs or of those that were judged.
 static int measure_query(struct diff_job *job, const char *query, bool traced,
                          struct measure_launch **ret, size_t *ret_count, struct error *err)
 {

@@ -10,11 +10,11 @@
 #include "common/strings.h"
 #include "contracts/metrics.h"
 #include "reports/analyse/diff/memory/memory.h"
+#include "reports/analyse/names/names.h"
 
 enum {
     MEMORY_LAUNCHES_MAX = 64, // the first ones; a launch has some 106 rows at most
-    MEMORY_ROWS_MAX = 8192,
-    MEMORY_HASH_DIGITS = 8
+    MEMORY_ROWS_MAX = 8192
 };
 
 // A part of less than this share of the difference explains none of it.
@@ -64,44 +64,11 @@ static enum diff_memory_kind memory_kind(const char *word)
 
 // --- the same file on both sides ------------------------------------------------------------------
 
-// "-2.31", "3.11", "-r0.3.21" at the end: digits with a dot between them. "libc10" is a name.
-static size_t memory_cut_version(const char *name, size_t len)
-{
-    size_t at = len;
-    bool dot = false;
-    while (at > 0 && (strchr("0123456789.", name[at - 1]))) {
-        at--;
-        dot |= name[at] == '.' && at + 1 < len;
-    }
-    while (at < len && name[at] == '.')
-        at++;
-    if (!dot || at == 0 || at == len)
-        return len;
-    if (at > 2 && name[at - 1] == 'r' && strchr("-p", name[at - 2]))
-        at--;
-    return at > 1 && name[at - 1] == '-' ? at - 1 : at;
-}
-
-// "-a34b3233" at the end: what a wheel's builder adds to the libraries that it takes with it.
-static size_t memory_cut_hash(const char *name, size_t len)
-{
-    size_t digits = strspn(name + (len > MEMORY_HASH_DIGITS ? len - MEMORY_HASH_DIGITS : len), "0123456789abcdef");
-    bool hash = len > MEMORY_HASH_DIGITS + 1 && digits >= MEMORY_HASH_DIGITS && name[len - MEMORY_HASH_DIGITS - 1] == '-';
-    return hash ? len - MEMORY_HASH_DIGITS - 1 : len;
-}
-
-// "libtorch_cpu.so.1.13.0" -> "libtorch_cpu.so", "libc-2.31.so" -> "libc.so", "_C.cpython-311-x86_64-linux-gnu.so" -> "_C.so"
 const char *diff_memory_key(struct arena *arena, const char *name)
 {
-    const char *so = strstr(name, ".so"), *python = strstr(name, ".cpython-");
-    while (so && so[3] && so[3] != '.')
-        so = strstr(so + 1, ".so");
-    if (!so)
-        return arena_print(arena, "%.*s", (int)memory_cut_version(name, strlen(name)), name);
-    size_t len = (size_t)((python && python < so ? python : so) - name);
-    if (len > 5 && memcmp(name + len - 5, ".abi3", 5) == 0)
-        len -= 5;
-    return arena_print(arena, "%.*s.so", (int)memory_cut_version(name, memory_cut_hash(name, len)), name);
+    char library[NAMES_LENGTH_MAX];
+    names_library(name, library, sizeof library);
+    return arena_copy(arena, library);
 }
 
 // --- out of the store -----------------------------------------------------------------------------

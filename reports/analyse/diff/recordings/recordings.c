@@ -32,13 +32,16 @@ enum {
 static const int64_t recordings_slice_ns = 1000000000;
 static const double recordings_alpha = 0.01, recordings_least = 1e-3;
 
-struct recordings_cost { // of one name
-    double *ns[2];           // of each second of a side; ns[0] is one allocation with ns[1]
+struct recordings_cost { // of one thing
+    enum recordings_kind kind;
+    const char *name, *where; // where: NULL
+    double *ns[2];            // of each second of a side; ns[0] is one allocation with ns[1]
 };
 
 struct recordings_side {
     struct store *store;
     int64_t id, begin_ns, end_ns;
+    int64_t recorded_ns; // with what --max-size deleted of it, before begin_ns
     double sample_hz;
 };
 
@@ -46,10 +49,11 @@ struct recordings_job {
     struct recordings_diff *diff;
     struct recordings_side sides[2];
     double unit_slice[2]; // units of one second
-    struct intern *names; // kind, name, where
-    struct trace_builds *builds; // of both
-    struct recordings_cost *costs;
-    size_t cost_count;
+    struct intern *names, *same;   // kind, name, where: as they are, and comparable
+    struct trace_builds *builds;   // of both
+    uint32_t *cost_of;             // by number of names
+    struct recordings_cost *costs; // by number of same
+    size_t name_count, cost_count;
 };
 
 static void recordings_note(struct recordings_job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -70,11 +74,29 @@ static const char *recordings_word(int side)
     return side ? "candidate" : "baseline";
 }
 
+// What --max-size deleted goes with the counts of its seconds: before the first one that is left is no time in which nothing happened.
+static int recordings_kept(struct recordings_job *job, int side, struct error *err)
+{
+    struct recordings_side *to = &job->sides[side];
+    int64_t deleted = 0, oldest = 0;
+    int rc = store_get_int(to->store, &deleted, err, "SELECT count(*) FROM ledger WHERE producer = 'retention'", "");
+    if (rc == 0 && deleted)
+        rc = store_get_int(to->store, &oldest, err, "SELECT coalesce(min(at_ns), 0) FROM counter WHERE recording_id = ?", "i", to->id);
+    if (rc || oldest <= to->begin_ns || oldest > to->end_ns)
+        return rc;
+    recordings_note(job, "The first %.0f s of the recording of the %s were deleted (--max-size): what is left is compared.",
+                    (double)(oldest - to->begin_ns) / 1e9, recordings_word(side));
+    to->begin_ns = oldest;
+    return 0;
+}
+
 static int recordings_open(struct recordings_job *job, int side, struct store *store, struct error *err)
 {
     struct recordings_side *to = &job->sides[side];
     to->store = store;
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT id, begin_ns, coalesce(end_ns, 0), sample_hz, end_ns IS NULL FROM recording ORDER BY id LIMIT 1", "");
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT id, begin_ns, coalesce(end_ns, 0), sample_hz, end_ns IS NULL, launch_id IS NOT NULL FROM recording "
+                                     "ORDER BY id LIMIT 1", "");
     int rc = stmt ? store_step(store, stmt, err) : err->code;
     if (rc < 0)
         return rc;
@@ -84,8 +106,11 @@ static int recordings_open(struct recordings_job *job, int side, struct store *s
     to->begin_ns = sqlite3_column_int64(stmt, 1);
     to->end_ns = sqlite3_column_int64(stmt, 2);
     to->sample_hz = sqlite3_column_double(stmt, 3);
-    bool ended = sqlite3_column_int(stmt, 4) == 0;
+    bool ended = sqlite3_column_int(stmt, 4) == 0, of_launch = sqlite3_column_int(stmt, 5) != 0;
     sqlite3_reset(stmt);
+    if (of_launch)
+        return error_set(err, -ENODATA, "'%s' is a run of `upgate ab` and holds both sides: `upgate diff %s`, without another store, compares them; two "
+                         "stores are compared where both are recordings of `upgate record`", store_path(store), store_path(store));
     if (!ended) { // killed: it holds what was written until then
         int64_t last = to->begin_ns;
         rc = store_get_int(store, &last, err, "SELECT max(at_ns) FROM counter WHERE recording_id = ?", "i", to->id);
@@ -96,6 +121,10 @@ static int recordings_open(struct recordings_job *job, int side, struct store *s
     }
     if (to->begin_ns < 0 || to->end_ns < to->begin_ns)
         return error_set(err, -EBADMSG, "the recording in '%s' ends before it begins: the store is damaged", store_path(store));
+    to->recorded_ns = to->end_ns - to->begin_ns;
+    rc = recordings_kept(job, side, err);
+    if (rc)
+        return rc;
     int64_t slices = (to->end_ns - to->begin_ns) / recordings_slice_ns;
     job->diff->slices[side] = (int32_t)(slices < RECORDINGS_SLICES_MAX ? slices : RECORDINGS_SLICES_MAX);
     job->diff->window_ns[side] = to->end_ns - to->begin_ns;
@@ -104,20 +133,37 @@ static int recordings_open(struct recordings_job *job, int side, struct store *s
     return 0;
 }
 
-static struct recordings_cost recordings_cost_new(const struct recordings_job *job)
+static double *recordings_seconds(const struct recordings_job *job) // of both sides
 {
-    double *ns = xcalloc((size_t)job->diff->slices[0] + (size_t)job->diff->slices[1], sizeof *ns);
-    return (struct recordings_cost){.ns = {ns, ns + job->diff->slices[0]}};
+    return xcalloc((size_t)job->diff->slices[0] + (size_t)job->diff->slices[1], sizeof(double));
 }
 
-static struct recordings_cost *recordings_cost(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
+// A cost's number: one for what two versions call one function or kernel. It is told by the name that came first.
+static uint32_t recordings_same(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
 {
-    char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, name, 1, where ? where : "");
+    char normal[NAMES_LENGTH_MAX] = "";
+    if (kind != RECORDINGS_PYTHON && *name != '[' && !names_is_nameless(name))
+        names_normalise(name, normal, sizeof normal);
+    char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, *normal ? normal : name, 1, where);
+    uint32_t number = intern_text(job->same, key);
+    free(key);
+    if (number == job->cost_count) {
+        double *ns = recordings_seconds(job);
+        vector_push(job->costs, job->cost_count,
+                    ((struct recordings_cost){.kind = kind, .name = arena_copy(job->diff->arena, name),
+                                              .where = *where ? arena_copy(job->diff->arena, where) : NULL, .ns = {ns, ns + job->diff->slices[0]}}));
+    }
+    return number;
+}
+
+static uint32_t recordings_number(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
+{
+    char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, name, 1, where);
     uint32_t number = intern_text(job->names, key);
     free(key);
-    if (number == job->cost_count)
-        vector_push(job->costs, job->cost_count, recordings_cost_new(job));
-    return &job->costs[number];
+    if (number == job->name_count) // each name is made comparable once
+        vector_push(job->cost_of, job->name_count, recordings_same(job, kind, name, where));
+    return job->cost_of[number];
 }
 
 // What a function without a name, the leaf of such a stack, is inside of; NULL: not known. *number: of that text, plus 1; MAP_NONE: not asked
@@ -133,7 +179,7 @@ static const char *recordings_inside(struct store *store, int64_t stack, struct 
     return *number ? intern_get(texts, *number - 1) : NULL;
 }
 
-// Rows of (second, name, where, ns or samples, the stack of a function without a name).
+// Rows of (second, name, where, samples, the stack of a function without a name).
 static int recordings_read(struct recordings_job *job, int side, enum recordings_kind kind, double scale, const char *sql, struct error *err)
 {
     const struct recordings_side *from = &job->sides[side];
@@ -153,12 +199,72 @@ static int recordings_read(struct recordings_job *job, int side, enum recordings
             // In another build its address is another one's: as if it were gone, and a new one there.
             name = inside ? inside : trace_builds_one(job->builds, where) ? name : "[unknown]";
         }
-        recordings_cost(job, kind, name && *name ? name : "[unknown]", where)->ns[side][slice] += amount * scale;
+        char file[NAMES_LENGTH_MAX] = ""; // as both sides have it: another environment, another version are not another function
+        if (where)
+            (kind == RECORDINGS_PYTHON ? names_place : names_library)(where, file, sizeof file);
+        uint32_t number = recordings_number(job, kind, name && *name ? name : "[unknown]", file);
+        job->costs[number].ns[side][slice] += amount * scale;
         if (kind == RECORDINGS_CPU)
             job->diff->samples[side] += (uint64_t)amount;
     }
     map_free(&numbers);
     intern_free(texts);
+    return rc;
+}
+
+// ---- what ran on GPUs ----
+
+struct gpu_works { // of a recording
+    struct map of_id;   // -> number of the others
+    const char **names; // of the arena
+    uint32_t *costs;    // MAP_NONE: nothing of it has run yet
+    size_t count, cost_count;
+};
+
+static int gpu_read_works(struct recordings_job *job, int side, struct gpu_works *works, struct error *err)
+{
+    const struct recordings_side *from = &job->sides[side];
+    sqlite3_stmt *stmt = store_query(from->store, err,
+                                     "SELECT w.id, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name FROM gpu_work w "
+                                     "JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON "
+                                     "k.id = w.kernel_id WHERE p.recording_id = ?", "i", from->id);
+    int rc;
+    while ((rc = store_step(from->store, stmt, err)) > 0) {
+        const char *name = (const char *)sqlite3_column_text(stmt, 1);
+        *map_put(&works->of_id, (uint64_t)sqlite3_column_int64(stmt, 0)) = (uint32_t)works->count;
+        vector_push(works->names, works->count, arena_copy(job->diff->arena, name && *name ? name : "[unknown]"));
+        vector_push(works->costs, works->cost_count, MAP_NONE);
+    }
+    return rc;
+}
+
+static int gpu_read_ops(struct recordings_job *job, int side, struct gpu_works *works, struct error *err)
+{
+    const struct recordings_side *from = &job->sides[side];
+    sqlite3_stmt *stmt = store_query(from->store, err, "SELECT start_ns - ?, work_id, dur_ns + 0 FROM gpu_op", "i", from->begin_ns);
+    int rc;
+    while ((rc = store_step(from->store, stmt, err)) > 0) {
+        int64_t at_ns = sqlite3_column_int64(stmt, 0), ns = sqlite3_column_int64(stmt, 2);
+        uint32_t work = map_get(&works->of_id, (uint64_t)sqlite3_column_int64(stmt, 1));
+        if (work == MAP_NONE || at_ns < 0 || at_ns / recordings_slice_ns >= job->diff->slices[side] || ns < 0)
+            continue; // another recording's, or as above
+        if (works->costs[work] == MAP_NONE)
+            works->costs[work] = recordings_number(job, RECORDINGS_GPU, works->names[work], "");
+        job->costs[works->costs[work]].ns[side][at_ns / recordings_slice_ns] += (double)ns;
+    }
+    return rc;
+}
+
+// Tens of millions of operations, of a few thousand works: what each work is called is asked once, and nothing is sorted.
+static int recordings_read_gpu(struct recordings_job *job, int side, struct error *err)
+{
+    struct gpu_works works = {0};
+    int rc = gpu_read_works(job, side, &works, err);
+    if (rc == 0 && works.count)
+        rc = gpu_read_ops(job, side, &works, err);
+    map_free(&works.of_id);
+    free(works.names);
+    free(works.costs);
     return rc;
 }
 
@@ -170,10 +276,6 @@ static int recordings_read_side(struct recordings_job *job, int side, struct err
         " JOIN process p ON p.id = t.process_id LEFT JOIN stack k ON k.id = %s"
         " LEFT JOIN frame f ON f.id = json_extract(k.frames, '$[0]') WHERE p.recording_id = ?2 AND s.why & %d%s"
         " GROUP BY slice, f.name, f.module, nameless";
-    static const char gpu[] =
-        "SELECT (o.start_ns - ?1) / 1000000000 AS slice, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name,"
-        " NULL, sum(o.dur_ns), NULL FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id"
-        " JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id WHERE p.recording_id = ?2 GROUP BY 1, 2";
     const double hz = job->sides[side].sample_hz;
     int rc = 0;
     if (!(hz > 0))
@@ -184,7 +286,7 @@ static int recordings_read_side(struct recordings_job *job, int side, struct err
         rc = recordings_read(job, side, python ? RECORDINGS_PYTHON : RECORDINGS_CPU, 1e9 / hz, sql, err);
         free(sql);
     }
-    return rc ? rc : recordings_read(job, side, RECORDINGS_GPU, 1, gpu, err);
+    return rc ? rc : recordings_read_gpu(job, side, err);
 }
 
 static void recordings_mean(const double *ns, int32_t count, double units, double *ret_mean, double *ret_error2)
@@ -391,24 +493,40 @@ static int recordings_stalls(struct recordings_job *job, struct error *err)
     return rc;
 }
 
-// The rows of one kind, and their sum second by second.
+static bool recordings_any(const double *ns, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (ns[i] > 0)
+            return true;
+    return false;
+}
+
+// The rows of one kind, and their sum second by second. What was recorded of one side alone (without samples, without Python, a GPU
+// that nobody looked at) is no difference.
 static void recordings_rows(struct recordings_job *job, enum recordings_kind kind, size_t tested)
 {
     static const char *const titles[RECORDINGS_KINDS] = {"CPU time", "CPU time in Python", "GPU time", "Stalls"};
     struct recordings_diff *diff = job->diff;
-    struct recordings_cost sum = recordings_cost_new(job);
+    double *seconds = recordings_seconds(job);
+    struct recordings_cost sum = {.ns = {seconds, seconds + diff->slices[0]}};
     size_t first = diff->row_count;
-    for (uint32_t i = 0; i < job->cost_count; i++) {
-        const char *key = intern_get(job->names, i), *where = strchr(key, 1);
-        if (key[0] != 'a' + (int)kind)
+    for (size_t i = 0; i < job->cost_count; i++) {
+        const struct recordings_cost *cost = &job->costs[i];
+        if (cost->kind != kind)
             continue;
         for (int side = 0; side < 2; side++)
             for (int32_t slice = 0; slice < diff->slices[side]; slice++)
-                sum.ns[side][slice] += job->costs[i].ns[side][slice];
-        struct recordings_row row = {.kind = kind, .name = arena_print(diff->arena, "%.*s", (int)(where - key - 1), key + 1),
-                                     .where = where[1] ? arena_copy(diff->arena, where + 1) : NULL};
-        recordings_compare(job, &job->costs[i], recordings_alpha / (double)tested, &row);
+                sum.ns[side][slice] += cost->ns[side][slice];
+        struct recordings_row row = {.kind = kind, .name = cost->name, .where = cost->where};
+        recordings_compare(job, cost, recordings_alpha / (double)tested, &row);
         vector_push(diff->rows, diff->row_count, row);
+    }
+    bool any[2] = {recordings_any(sum.ns[0], diff->slices[0]), recordings_any(sum.ns[1], diff->slices[1])};
+    if (any[0] != any[1]) {
+        diff->row_count = first;
+        if (job->sides[any[0]].sample_hz > 0 || kind == RECORDINGS_GPU) // else it is said already
+            recordings_note(job, "No %s was recorded of the %s: it is not compared. `upgate stalls` of its recording says what could not be recorded.",
+                            titles[kind], recordings_word(any[0]));
     }
     if (diff->row_count > first) {
         diff->totals[kind] = (struct recordings_row){.kind = kind, .name = titles[kind]};
@@ -420,7 +538,7 @@ static void recordings_rows(struct recordings_job *job, enum recordings_kind kin
         if (fmax(diff->rows[i].a_ns, diff->rows[i].b_ns) >= least)
             diff->rows[kept++] = diff->rows[i];
     diff->row_count = kept;
-    free(sum.ns[0]);
+    free(seconds);
 }
 
 static void recordings_units(struct recordings_job *job, const double requests[2])
@@ -430,7 +548,7 @@ static void recordings_units(struct recordings_job *job, const double requests[2
     diff->unit = known ? "request" : "second";
     for (int side = 0; side < 2; side++) {
         double seconds = (double)diff->window_ns[side] / 1e9;
-        diff->units[side] = known ? requests[side] : seconds;
+        diff->units[side] = known ? requests[side] * (double)diff->window_ns[side] / (double)job->sides[side].recorded_ns : seconds;
         job->unit_slice[side] = diff->units[side] / seconds;
     }
     if (!known)
@@ -467,7 +585,7 @@ static int recordings_fill(struct recordings_job *job, struct store *const store
 
 int recordings_diff(struct store *const stores[2], const double requests[2], struct recordings_diff **ret_diff, struct error *err)
 {
-    struct recordings_job job = {.diff = xcalloc(1, sizeof *job.diff), .names = intern_new(), .builds = trace_builds_new()};
+    struct recordings_job job = {.diff = xcalloc(1, sizeof *job.diff), .names = intern_new(), .same = intern_new(), .builds = trace_builds_new()};
     struct error local = {0};
     job.diff->arena = arena_new();
     job.diff->notes = arena_alloc(job.diff->arena, RECORDINGS_NOTES_MAX, sizeof *job.diff->notes);
@@ -475,7 +593,9 @@ int recordings_diff(struct store *const stores[2], const double requests[2], str
     for (size_t i = 0; i < job.cost_count; i++)
         free(job.costs[i].ns[0]);
     free(job.costs);
+    free(job.cost_of);
     intern_free(job.names);
+    intern_free(job.same);
     trace_builds_free(job.builds);
     if (rc) {
         recordings_diff_free(job.diff);

@@ -22,7 +22,7 @@ enum recordings_kind {
 
 struct recordings_row {
     enum recordings_kind kind;
-    const char *name, *where;    // where: library, source file; NULL
+    const char *name, *where;    // where: library without its version, source file from its package on; NULL
     double a_ns, b_ns, delta_ns; // of a unit
     double lo_ns, hi_ns;         // of delta, at 99 % for all rows together; NAN: not tested (stalls, too few slices)
     bool told;                   // the interval leaves out 0
@@ -48,7 +48,7 @@ struct recordings_ranks {
 struct recordings_diff {
     const char *unit;            // "request", or "second" where the requests of a window are not known
     double units[2];             // in the window of a, of b
-    int64_t window_ns[2];
+    int64_t window_ns[2];        // what is compared: without what --max-size deleted
     uint64_t samples[2];
     int32_t slices[2];           // seconds of each window: what noise is measured by
     struct recordings_row totals[RECORDINGS_KINDS]; // of each kind; name NULL: nothing of it was recorded
