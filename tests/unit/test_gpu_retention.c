@@ -83,6 +83,55 @@ TEST(keeps_the_newest_below_the_limit)
     unlink(path);
 }
 
+// A stack of every twentieth launch, and of a call that ran nothing.
+static void stacks(struct store *store, int64_t at)
+{
+    CHECK_INT(store_exec(store, NULL, "INSERT INTO gpu_call (start_ns, dur_ns, process_id, name_id, correlation, result) VALUES (?, 5, 1, 1, ?, 0)",
+                         "ii", at * 1000000000, 1000000000 + at), 0);
+    CHECK_INT(store_exec(store, NULL,
+                         "INSERT INTO launch_stack (process_id, correlation, frames) SELECT 1, correlation, '[1,2,3,4,5,6,7,8,9]' FROM "
+                         "(SELECT correlation FROM gpu_op WHERE correlation % 20 = 0 AND start_ns >= ?1 UNION ALL "
+                         "SELECT correlation FROM gpu_call WHERE start_ns >= ?1)", "i", at * 1000000000), 0);
+}
+
+TEST(stacks_of_launches_go_with_them)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/upgate-retention-%d.db", (int)getpid());
+    struct store *store = gpu_world_store(path);
+    struct retention *retention = NULL;
+    struct batch *batch = NULL;
+    struct error err = {0};
+    const int64_t seconds = 16;
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    CHECK_INT(batch_new(store, &gpu_world_callbacks, &batch, &err), 0);
+    CHECK_INT(retention_new(store, 1, RETENTION_MIN_BYTES, &retention, &err), 0);
+    CHECK_INT(store_exec(store, &err, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, 1, 0, 1, 7)", ""), 0);
+    CHECK_INT(store_exec(store, &err, "INSERT INTO gpu_work (id, kind, stream_id) VALUES (1, 0, 1)", ""), 0);
+    // Another process's launch of the same number.
+    CHECK_INT(store_exec(store, &err, "INSERT INTO launch_stack (process_id, correlation, frames) VALUES (2, 4000000, '[1]')", ""), 0);
+    for (int64_t at = 100; at < 100 + seconds; at++) {
+        second(store, batch, at);
+        stacks(store, at);
+        CHECK_INT(retention_step(retention, &err), 0);
+        CHECK_INT(batch_commit(batch, &err), 0);
+    }
+    CHECK_INT(store_begin(store, &err), 0);
+    CHECK_INT(retention_end(retention, NULL, &err), 0);
+    CHECK_INT(store_commit(store, &err), 0);
+    int64_t left = number(store, "SELECT count(*) FROM gpu_op") / 40000;
+    CHECK(left >= 2 && left < seconds);
+    CHECK_INT(number(store, "SELECT count(*) FROM launch_stack WHERE process_id = 1"), left * 2001);
+    CHECK_INT(number(store, "SELECT count(*) FROM launch_stack WHERE process_id = 1 AND correlation NOT IN (SELECT correlation FROM gpu_op "
+                            "UNION ALL SELECT correlation FROM gpu_call)"), 0);
+    CHECK_INT(number(store, "SELECT count(*) FROM launch_stack WHERE process_id = 2"), 1);
+    CHECK_INT(number(store, "SELECT dropped FROM ledger WHERE producer = 'retention' AND kind = 'launch_stack'"), (seconds - left) * 2001);
+    retention_free(retention);
+    batch_free(batch);
+    store_close(store);
+    unlink(path);
+}
+
 // What cannot be deleted is more than the limit: of the events the last second stays.
 TEST(names_alone_are_too_much)
 {

@@ -24,13 +24,17 @@ static const struct {
     {"page_fault", "at_ns"}, {"lock_wait", "end_ns"},  {"host_fact", "end_ns"},        {"counter", "at_ns"},
     {"connection", "end_ns"},
 };
-enum { RETENTION_TABLES = sizeof retention_tables / sizeof *retention_tables };
+enum {
+    RETENTION_OP, // the first of them
+    RETENTION_CALL,
+    RETENTION_TABLES = sizeof retention_tables / sizeof *retention_tables,
+};
 
 struct retention {
     struct store *store;
     int64_t recording_id, max_bytes, page_bytes;
     int64_t first[RETENTION_TABLES]; // rowid before the recording's first row
-    uint64_t rows[RETENTION_TABLES];
+    uint64_t rows[RETENTION_TABLES], stacks; // that went
     int64_t from_ns, until_ns; // what went
 };
 
@@ -145,6 +149,30 @@ static int retention_delete(struct retention *retention, int table, int64_t unti
     return 0;
 }
 
+// Stacks of launches have no time: they go before what their launches ran, and before the call of one that ran nothing.
+static int retention_delete_stacks(struct retention *retention, int64_t until_ns)
+{
+    int64_t any = 0;
+    int rc = retention_int(retention, "SELECT EXISTS (SELECT 1 FROM launch_stack)", &any);
+    if (rc || !any)
+        return rc;
+    const int64_t *first = retention->first;
+    char *sql = xasprintf("DELETE FROM launch_stack WHERE (process_id, correlation) IN (SELECT * FROM (" // a compound alone: no index
+                          "SELECT s.process_id, o.correlation FROM gpu_op o "
+                          "CROSS JOIN gpu_work w ON w.id = o.work_id CROSS JOIN gpu_stream s ON s.id = w.stream_id "
+                          "WHERE o.rowid > %" PRId64 " AND o.rowid < %" PRId64 " UNION ALL "
+                          "SELECT process_id, correlation FROM gpu_call WHERE rowid > %" PRId64 " AND rowid < %" PRId64 "))",
+                          first[RETENTION_OP], retention_ask(retention, "rowid", RETENTION_OP, first[RETENTION_OP], until_ns),
+                          first[RETENTION_CALL], retention_ask(retention, "rowid", RETENTION_CALL, first[RETENTION_CALL], until_ns));
+    sqlite3 *db = store_db(retention->store);
+    rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    free(sql);
+    if (rc != SQLITE_OK)
+        return -EIO;
+    retention->stacks += (uint64_t)sqlite3_changes64(db);
+    return 0;
+}
+
 // They have no rows of their own numbers, and are few beside what happens in them.
 static int retention_delete_steps(struct retention *retention, int64_t until_ns)
 {
@@ -167,6 +195,7 @@ int retention_step(struct retention *retention, struct error *err)
         int64_t until_ns = oldest - oldest % RETENTION_SECOND_NS + RETENTION_SECOND_NS;
         if (until_ns > newest - RETENTION_SECOND_NS)
             break; // names and stacks alone are more than the limit: the last second is kept all the same
+        rc = retention_delete_stacks(retention, until_ns);
         for (int i = 0; i < RETENTION_TABLES && rc == 0; i++)
             rc = retention_delete(retention, i, until_ns);
         if (rc == 0)
@@ -183,7 +212,7 @@ int retention_step(struct retention *retention, struct error *err)
 
 uint64_t retention_rows(const struct retention *retention)
 {
-    uint64_t rows = 0;
+    uint64_t rows = retention->stacks;
     for (int i = 0; i < RETENTION_TABLES; i++)
         rows += retention->rows[i];
     return rows;
@@ -200,6 +229,8 @@ int retention_end(struct retention *retention, const int64_t *launch_id, struct 
         if (retention->rows[i])
             rc = store_ledger(retention->store, launch_id, "retention", retention_tables[i].name, -1, -1,
                               (int64_t)retention->rows[i], 0, span, err);
+    if (rc == 0 && retention->stacks)
+        rc = store_ledger(retention->store, launch_id, "retention", "launch_stack", -1, -1, (int64_t)retention->stacks, 0, span, err);
     if (rc == 0)
         rc = store_note(retention->store, err, "info",
                         "--max-size: %" PRIu64 " rows of the oldest events were deleted to keep the store at %.0f MB: %s",
