@@ -496,3 +496,30 @@ TEST(a_killed_process_loses_its_last_launches)
     CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.cupti' AND kind = 'end' AND breach = 0"), 2);
     end();
 }
+
+// A server that captured its graphs at its start, and is killed a day later, has lost nothing of them.
+TEST(launches_that_ran_nothing_are_not_lost_in_a_kill)
+{
+    const uint64_t later = 50000000000;
+    begin();
+    uint32_t launch = spool_world_string(&spool, 0, "cuLaunchKernel"), host = spool_world_string(&spool, 0, "cuLaunchHostFunc");
+    spool_world_clock(&spool, T(0), G(0));
+    struct ug_rec_call call = spool_world_call(launch, 1, 1, G(1000), G(1100)); // captured
+    spool_world_put(&spool, 1, &call);
+    for (uint64_t ns = 0; ns <= later; ns += 5000000000)
+        CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(ns), NULL), 0);
+    call = spool_world_call(launch, 1, 2, G(later), G(later + 100)); // CUPTI held what it ran
+    spool_world_put(&spool, 1, &call);
+    call = spool_world_call(launch, 1, 3, G(later + 200), G(later + 300));
+    call.result = 2; // out of memory
+    spool_world_put(&spool, 1, &call);
+    call = spool_world_call(host, 1, 4, G(later + 400), G(later + 500));
+    spool_world_put(&spool, 1, &call);
+    gpu_recorder_gone(gpu, 100);
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(later + 20000), NULL), 0);
+    stop();
+    CHECK_INT(number("SELECT count(*) FROM gpu_call"), 4);
+    CHECK_INT(totals.dropped, 1);
+    CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.cupti' AND kind = 'end' AND breach = 0"), 1);
+    end();
+}

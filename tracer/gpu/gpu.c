@@ -227,8 +227,12 @@ static void process_finish(struct gpu_process *process)
     process_look(process);
     spool_reader_damage(process->reader, &process->damage);
     gpu_write_all(process->gpu); // ops name it by number, and its texts go
+    uint64_t alone = process->counters.launches_alone;
     calls_flush(process->calls);
-    process->cut = process->header.state == UG_SPOOL_ACTIVE && !process->taken;
+    // It ended, or did not answer, before CUPTI had handed over what it held. What was given up earlier ran nothing, as in the capture of
+    // a graph.
+    if (process->header.state == UG_SPOOL_ACTIVE && !process->taken)
+        process->counters.launches_cut = process->counters.launches_alone - alone;
     if (!process->gone && !process->taken)
         spool_reader_let_go(process->reader);
     process_close(process);

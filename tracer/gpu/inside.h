@@ -49,6 +49,7 @@ struct gpu_counters {
     uint64_t without_clock;               // converted before a sample after them came
     uint64_t ranges_open, ranges_unknown; // started and never ended; ended and never started
     uint64_t launches_alone;              // launching calls of which nothing was seen
+    uint64_t launches_cut;                // of them those that CUPTI took with it when the process was killed
     uint64_t vanished;                    // counted by the library, and not in the spool; known at the end
 };
 
@@ -92,7 +93,6 @@ struct gpu_process {
     uint64_t before_cupti_dropped, before_discarded, before_unknown;
     struct spool_damage damage;
     bool ever_active;
-    bool cut; // ended, or did not answer, before CUPTI handed over what it held
     uint32_t kinds; // that were on, all together
     struct clock_fit fit;
     struct calls *calls;

@@ -68,6 +68,8 @@ static uint32_t text_flags(const char *text)
 {
     if (strstr(text, "GraphLaunch"))
         return CALL_LAUNCHES | CALL_GRAPH;
+    if (strstr(text, "LaunchHostFunc")) // of the host: the GPU runs nothing
+        return 0;
     return strstr(text, "Launch") || strstr(text, "Memcpy") || strstr(text, "Memset") ? CALL_LAUNCHES : 0;
 }
 
