@@ -464,6 +464,36 @@ TEST(another_recorder_takes_it_over)
     end();
 }
 
+// A recorder that was stopped for ten seconds: the process has become dormant, and nobody else has asked.
+TEST(a_process_that_took_us_for_gone_is_asked_again)
+{
+    begin();
+    spool_world_clock(&spool, T(0), G(0));
+    uint32_t name = spool_world_string(&spool, 1, "k");
+    struct ug_rec_kernel kernel = spool_world_kernel(name, 1, G(1000), G(2000));
+    spool_world_put(&spool, 1, &kernel);
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(10000), NULL), 0);
+    CHECK_INT(spool.header->generation, 1);
+    spool.header->state = UG_SPOOL_DORMANT;
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(20000), NULL), 0);
+    CHECK_INT(spool.header->generation, 2);
+    CHECK_INT(spool.header->want_state, UG_SPOOL_ACTIVE);
+    CHECK_INT(spool.header->want_kinds, UG_WANT_DEFAULT);
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(30000), NULL), 0); // it has not answered yet
+    CHECK_INT(spool.header->generation, 2);
+    spool.header->state = UG_SPOOL_ACTIVE;
+    spool.header->done_generation = 2;
+    kernel = spool_world_kernel(name, 2, G(3000), G(4000));
+    spool_world_put(&spool, 1, &kernel);
+    spool_world_clock(&spool, T(40000), G(40000));
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(50000), NULL), 0);
+    CHECK_INT(spool.header->generation, 2);
+    stop();
+    check_text("SELECT group_concat(correlation) FROM v_gpu_op", "1,2");
+    CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.spool' AND kind = 'away' AND breach = 1"), 1);
+    end();
+}
+
 TEST(a_process_that_ends_before_the_second_look_was_traced)
 {
     begin();

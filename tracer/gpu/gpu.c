@@ -229,8 +229,8 @@ static void process_finish(struct gpu_process *process)
     gpu_write_all(process->gpu); // ops name it by number, and its texts go
     uint64_t alone = process->counters.launches_alone;
     calls_flush(process->calls);
-    // It ended, or did not answer, before CUPTI had handed over what it held. What was given up earlier ran nothing, as in the capture of
-    // a graph.
+    // It ended, or did not answer, before CUPTI had handed over what it held. What was given up earlier ran nothing, as in the
+    // capture of a graph.
     if (process->header.state == UG_SPOOL_ACTIVE && !process->taken)
         process->counters.launches_cut = process->counters.launches_alone - alone;
     if (!process->gone && !process->taken)
@@ -238,13 +238,25 @@ static void process_finish(struct gpu_process *process)
     process_close(process);
 }
 
+// The library takes a recorder that has not beaten for UG_SPOOL_STALE_NS for gone. One that was only stopped, or waited for its disk,
+// wants the rest all the same. done: it had acted on what was asked last when we looked.
+static void process_recall(struct gpu_process *process, bool done)
+{
+    if (!done || !process->ever_active || process->header.state != UG_SPOOL_DORMANT)
+        return;
+    process->counters.lapses++;
+    spool_reader_ask(process->reader, UG_SPOOL_ACTIVE, process->gpu->kinds, process->gpu->now_ns);
+}
+
 static void process_round(struct gpu_process *process)
 {
+    bool done = spool_reader_done(process->reader); // first: the answer comes after the state
     process_look(process);
     if (process->gone || process->taken) {
         process_finish(process);
         return;
     }
+    process_recall(process, done);
     process_drain(process, false);
     spool_reader_damage(process->reader, &process->damage);
     if (process->raw_count && process->gpu->now_ns - process->raw_since_ns > 2 * GPU_DELAY_NS) {

@@ -50,6 +50,7 @@ struct gpu_counters {
     uint64_t ranges_open, ranges_unknown; // started and never ended; ended and never started
     uint64_t launches_alone;              // launching calls of which nothing was seen
     uint64_t launches_cut;                // of them those that CUPTI took with it when the process was killed
+    uint64_t lapses;                      // times that the process had taken us for gone, and was asked again
     uint64_t vanished;                    // counted by the library, and not in the spool; known at the end
 };
 

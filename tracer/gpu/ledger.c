@@ -149,6 +149,9 @@ static void ledger_process(struct gpu_process *process)
                 "last second");
     ledger_lost(process, "gpu.spool", "taken", process->taken, true,
                 "another recorder took the process over: what it ran from then on is not here");
+    ledger_lost(process, "gpu.spool", "away", counters->lapses, true,
+                "the recorder stood still for 10 s, and the process took it for gone: what it ran until it was asked again is not "
+                "here");
     ledger_lost(process, "gpu.spool", "names", counters->unknown_strings, false, "a name that never came: [unknown]");
     ledger_lost(process, "gpu.spool", "ids", counters->no_room, false, "more names, threads or streams than are remembered");
     ledger_lost(process, "gpu.nvtx", "ranges", counters->ranges_unknown, false, "ended, their begin was not seen");
