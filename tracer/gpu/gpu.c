@@ -158,6 +158,7 @@ int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct e
     process->pid = pid;
     process->reader = reader;
     process->inode = spool_reader_inode(reader);
+    process->peek_bytes_left = GPU_PEEK_BYTES;
     process->calls = calls_new(&gpu->call_slots_left, gpu_call_given_up, process);
     if (!gpu->process_count)
         recorder_grow_cache(gpu);
@@ -213,6 +214,7 @@ static uint64_t process_drain(struct gpu_process *process, bool all)
     uint64_t file_bytes = process->header.file_bytes < GPU_FILE_BYTES_MAX ? process->header.file_bytes : GPU_FILE_BYTES_MAX;
     uint64_t bytes_max = all ? 8 * file_bytes : GPU_BATCH_BYTES;
     process->peeks = 0;
+    process->peek_bytes_left = GPU_PEEK_BYTES;
     do {
         more = spool_reader_drain(process->reader, GPU_BATCH_BYTES, gpu_record, process);
         bytes += more;

@@ -36,7 +36,8 @@ enum {
 };
 #define GPU_DELAY_NS 2500000000ll // until the rows of an event are written: CUPTI hands over once a second
 #define GPU_EMIT_NS 500000000ll   // sorted and written in turns of this length
-#define GPU_FILE_BYTES_MAX (1ull << 30)
+#define GPU_FILE_BYTES_MAX (1ull << 28)
+#define GPU_PEEK_BYTES (128ull << 20) // of a poll and process: all that the library's spool holds, twice
 #define GPU_BATCH_BYTES (8ull << 20) // of a spool in one go; then the others have their turn
 
 // What is counted for the ledger, of a process.
@@ -109,6 +110,7 @@ struct gpu_process {
     uint32_t raw_count, raw_capacity;
     int64_t raw_since_ns;
     uint32_t peeks;
+    uint64_t peek_bytes_left;
     bool peeking;
     struct gpu_counters counters;
 };
