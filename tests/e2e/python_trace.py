@@ -186,6 +186,44 @@ def work_manners():
     assert "torch" not in sys.modules
 
 
+def work_imports():
+    """The import at which torch is found, and one beside which the tracing ends, ask every finder of the program."""
+    asked = []
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            asked.append(name)
+
+    def ask(name):
+        try:
+            __import__(name)
+        except ImportError:
+            return
+        raise AssertionError(name)
+
+    library = Library()
+    sys.meta_path.insert(0, Finder)
+    before = list(sys.meta_path)
+    library.start()  # ours stands before it now
+    equal(sys.meta_path[1:], before)
+    gc.disable()  # a collection is a moment to find torch, too
+    fake_torch()
+    sys.modules["torch.optim.optimizer"] = types.ModuleType("torch.optim.optimizer")
+    del asked[:]
+    ask("upgate_none")
+    equal((asked, sys.meta_path), (["upgate_none"], before))
+    library.stop()
+    for name in [name for name in sys.modules if name.startswith("torch")]:
+        del sys.modules[name]
+    library.start()
+    ends = iter(sys.meta_path)
+    next(ends)  # as an import that has asked ours
+    library.stop()
+    assert next(ends) is Finder
+    equal(sys.meta_path, before)
+
+
 def work_collections():
     library = Library()
     gc.collect()

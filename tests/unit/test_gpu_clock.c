@@ -92,6 +92,28 @@ TEST(a_step_of_the_wall_clock_starts_a_new_piece)
     }
 }
 
+// The kernel has given up the CPU's counter for a slower clock: reading it takes longer from then on, and the clocks go on drifting.
+TEST(brackets_that_stay_wide_are_used_after_all)
+{
+    const int64_t step = -2000000000;
+    struct clock_fit *fit = fit_new();
+    uint64_t at = HOST_BEGIN;
+    for (int i = 0; i < 50; i++, at += 100000000)
+        sample(fit, at, 20, 0);
+    for (int i = 0; i < 600; i++, at += 100000000)
+        clock_fit_add(fit, at - 2000, gpu_of(at, 20, 0), at + 2000);
+    at -= 100000000;
+    CHECK_INT(clock_fit_until_ns(fit), (long long)gpu_of(at, 20, 0));
+    CHECK(llabs(clock_fit_convert(fit, gpu_of(at, 20, 0)) - (int64_t)at) < 1000);
+    CHECK_INT(fit->jumps, 0);
+    CHECK(fit->ignored > 100 && fit->ignored < 300); // until it was clear that they stay
+    for (int i = 0; i < 10; i++, at += 100000000)
+        clock_fit_add(fit, at + 100000000 - 2000, gpu_of(at + 100000000, 20, step), at + 100000000 + 2000);
+    CHECK_INT(fit->jumps, 1);
+    CHECK(llabs(clock_fit_convert(fit, gpu_of(at, 20, step)) - (int64_t)at) < 1000);
+    free(fit);
+}
+
 TEST(few_samples)
 {
     struct clock_fit *fit = fit_new();

@@ -464,6 +464,36 @@ TEST(another_recorder_takes_it_over)
     end();
 }
 
+// A recorder that was stopped for ten seconds: the process has become dormant, and nobody else has asked.
+TEST(a_process_that_took_us_for_gone_is_asked_again)
+{
+    begin();
+    spool_world_clock(&spool, T(0), G(0));
+    uint32_t name = spool_world_string(&spool, 1, "k");
+    struct ug_rec_kernel kernel = spool_world_kernel(name, 1, G(1000), G(2000));
+    spool_world_put(&spool, 1, &kernel);
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(10000), NULL), 0);
+    CHECK_INT(spool.header->generation, 1);
+    spool.header->state = UG_SPOOL_DORMANT;
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(20000), NULL), 0);
+    CHECK_INT(spool.header->generation, 2);
+    CHECK_INT(spool.header->want_state, UG_SPOOL_ACTIVE);
+    CHECK_INT(spool.header->want_kinds, UG_WANT_DEFAULT);
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(30000), NULL), 0); // it has not answered yet
+    CHECK_INT(spool.header->generation, 2);
+    spool.header->state = UG_SPOOL_ACTIVE;
+    spool.header->done_generation = 2;
+    kernel = spool_world_kernel(name, 2, G(3000), G(4000));
+    spool_world_put(&spool, 1, &kernel);
+    spool_world_clock(&spool, T(40000), G(40000));
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(50000), NULL), 0);
+    CHECK_INT(spool.header->generation, 2);
+    stop();
+    check_text("SELECT group_concat(correlation) FROM v_gpu_op", "1,2");
+    CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.spool' AND kind = 'away' AND breach = 1"), 1);
+    end();
+}
+
 TEST(a_process_that_ends_before_the_second_look_was_traced)
 {
     begin();
@@ -494,5 +524,32 @@ TEST(a_killed_process_loses_its_last_launches)
     stop();
     CHECK_INT(totals.dropped, 2);
     CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.cupti' AND kind = 'end' AND breach = 0"), 2);
+    end();
+}
+
+// A server that captured its graphs at its start, and is killed a day later, has lost nothing of them.
+TEST(launches_that_ran_nothing_are_not_lost_in_a_kill)
+{
+    const uint64_t later = 50000000000;
+    begin();
+    uint32_t launch = spool_world_string(&spool, 0, "cuLaunchKernel"), host = spool_world_string(&spool, 0, "cuLaunchHostFunc");
+    spool_world_clock(&spool, T(0), G(0));
+    struct ug_rec_call call = spool_world_call(launch, 1, 1, G(1000), G(1100)); // captured
+    spool_world_put(&spool, 1, &call);
+    for (uint64_t ns = 0; ns <= later; ns += 5000000000)
+        CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(ns), NULL), 0);
+    call = spool_world_call(launch, 1, 2, G(later), G(later + 100)); // CUPTI held what it ran
+    spool_world_put(&spool, 1, &call);
+    call = spool_world_call(launch, 1, 3, G(later + 200), G(later + 300));
+    call.result = 2; // out of memory
+    spool_world_put(&spool, 1, &call);
+    call = spool_world_call(host, 1, 4, G(later + 400), G(later + 500));
+    spool_world_put(&spool, 1, &call);
+    gpu_recorder_gone(gpu, 100);
+    CHECK_INT(gpu_recorder_poll(gpu, (int64_t)T(later + 20000), NULL), 0);
+    stop();
+    CHECK_INT(number("SELECT count(*) FROM gpu_call"), 4);
+    CHECK_INT(totals.dropped, 1);
+    CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.cupti' AND kind = 'end' AND breach = 0"), 1);
     end();
 }

@@ -355,6 +355,48 @@ TEST(what_is_no_spool_is_refused)
     close(spool.fd);
 }
 
+// A file of holes: 256 GiB that cost its maker nothing, and a day of whoever looks through them.
+TEST(a_spool_that_is_too_large_is_refused)
+{
+    spool_world_new(&spool);
+    struct ug_spool_header vast = *spool.header;
+    spool_world_free(&spool);
+    vast.segment_bytes = 4 << 20;
+    vast.segment_count = 65536;
+    vast.data_offset = UG_SPOOL_HEADER_BYTES + (uint64_t)vast.segment_count * sizeof(struct ug_spool_segment);
+    spool.fd = memfd_create(UG_SPOOL_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (ftruncate(spool.fd, (off_t)(vast.data_offset + (uint64_t)vast.segment_count * vast.segment_bytes)) < 0)
+        runner_skip("no file of that size here");
+    CHECK_INT(pwrite(spool.fd, &vast, sizeof vast, 0), (long long)sizeof vast);
+    check_refused("do not fit");
+    close(spool.fd);
+}
+
+static void count_strings(void *context, const struct ug_rec_head *record)
+{
+    *(int *)context += record->type == UG_REC_STRING;
+}
+
+TEST(a_look_ahead_has_an_end)
+{
+    begin();
+    int seen = 0;
+    for (int i = 0; i < 3; i++) {
+        spool_world_string(&spool, 1, "text");
+        put(1, 1);
+        spool_world_full(&spool, 1);
+    }
+    uint64_t all = spool_reader_peek(reader, UINT64_MAX, count_strings, &seen);
+    CHECK_INT(seen, 3);
+    CHECK_INT(spool_reader_peek(reader, all, count_strings, &seen), (long long)all);
+    CHECK_INT(seen, 6);
+    CHECK_INT(spool_reader_peek(reader, all / 3 + 1, count_strings, &seen), (long long)(all / 3 * 2));
+    CHECK_INT(seen, 8);
+    CHECK_INT(spool_reader_peek(reader, 0, count_strings, &seen), 0);
+    CHECK_INT(seen, 8);
+    end();
+}
+
 static uint64_t dice_state = 20260101;
 
 static uint32_t dice(uint32_t below)

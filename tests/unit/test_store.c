@@ -641,6 +641,23 @@ TEST(triggers_of_a_store_do_not_run)
     store_close(store);
 }
 
+// Whoever makes an old store chooses the names in it, and its reader may have views of his own.
+TEST(names_in_a_store_are_no_sql)
+{
+    struct store *store = NULL;
+    struct error err = {0};
+    int64_t count = -1;
+    fresh_old("store_v10.sql");
+    test_sql("CREATE VIEW \"v_twin; DROP TABLE process; --\" AS SELECT 1 AS one; CREATE VIEW v_twin AS SELECT 1 AS one; "
+             "CREATE VIEW \"v_of mine\" AS SELECT text FROM note");
+    CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
+    CHECK_INT(version_of(store), VERSION);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM process", ""), 0);
+    CHECK_INT(count, 2);
+    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM \"v_of mine\"", ""), 0);
+    store_close(store);
+}
+
 TEST(what_root_writes_is_roots)
 {
     umask(022);

@@ -13,6 +13,7 @@ enum {
     FIT_WIDTH_MAX_NS = 1000000,   // a reader that was off the CPU inside the bracket
     FIT_WIDTH_FACTOR = 4,         // times the median width of the window
     FIT_WIDTH_FLOOR_NS = 2000,
+    FIT_WIDE_MAX = 16,            // in a row are no accident: reading takes longer now (another clock source, a throttled CPU)
     FIT_SPAN_MIN_NS = 200000000,  // a slope from less is noise: 100 ns in 0.2 s are 0.5 ppm
     FIT_JUMP_NS = 50000,          // beyond what drift explains
     FIT_JUMP_PPM = 500,           // the kernel slews a clock by no more
@@ -137,10 +138,11 @@ bool clock_fit_add(struct clock_fit *fit, uint64_t before_ns, uint64_t gpu_ns, u
         fit_start_piece(fit, &sample);
         return true;
     }
-    if (fit_too_wide(fit, sample.width_ns)) {
+    if (fit_too_wide(fit, sample.width_ns) && ++fit->wide < FIT_WIDE_MAX) {
         fit->ignored++;
         return false;
     }
+    fit->wide = 0;
     struct clock_piece *piece = &fit->pieces[fit->piece_count - 1];
     int64_t expected = piece_convert(piece, sample.gpu_ns);
     if (fit_agrees(&sample, expected, sample.gpu_ns - piece->gpu_last_ns)) {

@@ -31,6 +31,7 @@ struct clock_fit {
     uint32_t piece_count;
     struct clock_sample candidate; // does not fit: a jump, if the next one agrees with it
     bool has_candidate;
+    uint32_t wide; // brackets too wide to be used, in a row
     uint64_t samples, ignored, jumps; // ignored: too wide a bracket, or contradicted by the next
     uint64_t residuals;               // measured: distance of a sample from the fit before it was part of it
     uint32_t histogram[64 * 4];       // of them, quarter octaves, for the median

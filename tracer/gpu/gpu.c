@@ -158,6 +158,7 @@ int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct e
     process->pid = pid;
     process->reader = reader;
     process->inode = spool_reader_inode(reader);
+    process->peek_bytes_left = GPU_PEEK_BYTES;
     process->calls = calls_new(&gpu->call_slots_left, gpu_call_given_up, process);
     if (!gpu->process_count)
         recorder_grow_cache(gpu);
@@ -213,6 +214,7 @@ static uint64_t process_drain(struct gpu_process *process, bool all)
     uint64_t file_bytes = process->header.file_bytes < GPU_FILE_BYTES_MAX ? process->header.file_bytes : GPU_FILE_BYTES_MAX;
     uint64_t bytes_max = all ? 8 * file_bytes : GPU_BATCH_BYTES;
     process->peeks = 0;
+    process->peek_bytes_left = GPU_PEEK_BYTES;
     do {
         more = spool_reader_drain(process->reader, GPU_BATCH_BYTES, gpu_record, process);
         bytes += more;
@@ -227,20 +229,36 @@ static void process_finish(struct gpu_process *process)
     process_look(process);
     spool_reader_damage(process->reader, &process->damage);
     gpu_write_all(process->gpu); // ops name it by number, and its texts go
+    uint64_t alone = process->counters.launches_alone;
     calls_flush(process->calls);
-    process->cut = process->header.state == UG_SPOOL_ACTIVE && !process->taken;
+    // It ended, or did not answer, before CUPTI had handed over what it held. What was given up earlier ran nothing, as in the
+    // capture of a graph.
+    if (process->header.state == UG_SPOOL_ACTIVE && !process->taken)
+        process->counters.launches_cut = process->counters.launches_alone - alone;
     if (!process->gone && !process->taken)
         spool_reader_let_go(process->reader);
     process_close(process);
 }
 
+// The library takes a recorder that has not beaten for UG_SPOOL_STALE_NS for gone. One that was only stopped, or waited for its disk,
+// wants the rest all the same. done: it had acted on what was asked last when we looked.
+static void process_recall(struct gpu_process *process, bool done)
+{
+    if (!done || !process->ever_active || process->header.state != UG_SPOOL_DORMANT)
+        return;
+    process->counters.lapses++;
+    spool_reader_ask(process->reader, UG_SPOOL_ACTIVE, process->gpu->kinds, process->gpu->now_ns);
+}
+
 static void process_round(struct gpu_process *process)
 {
+    bool done = spool_reader_done(process->reader); // first: the answer comes after the state
     process_look(process);
     if (process->gone || process->taken) {
         process_finish(process);
         return;
     }
+    process_recall(process, done);
     process_drain(process, false);
     spool_reader_damage(process->reader, &process->damage);
     if (process->raw_count && process->gpu->now_ns - process->raw_since_ns > 2 * GPU_DELAY_NS) {

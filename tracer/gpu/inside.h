@@ -36,7 +36,8 @@ enum {
 };
 #define GPU_DELAY_NS 2500000000ll // until the rows of an event are written: CUPTI hands over once a second
 #define GPU_EMIT_NS 500000000ll   // sorted and written in turns of this length
-#define GPU_FILE_BYTES_MAX (1ull << 30)
+#define GPU_FILE_BYTES_MAX (1ull << 28)
+#define GPU_PEEK_BYTES (128ull << 20) // of a poll and process: all that the library's spool holds, twice
 #define GPU_BATCH_BYTES (8ull << 20) // of a spool in one go; then the others have their turn
 
 // What is counted for the ledger, of a process.
@@ -49,6 +50,8 @@ struct gpu_counters {
     uint64_t without_clock;               // converted before a sample after them came
     uint64_t ranges_open, ranges_unknown; // started and never ended; ended and never started
     uint64_t launches_alone;              // launching calls of which nothing was seen
+    uint64_t launches_cut;                // of them those that CUPTI took with it when the process was killed
+    uint64_t lapses;                      // times that the process had taken us for gone, and was asked again
     uint64_t vanished;                    // counted by the library, and not in the spool; known at the end
 };
 
@@ -92,7 +95,6 @@ struct gpu_process {
     uint64_t before_cupti_dropped, before_discarded, before_unknown;
     struct spool_damage damage;
     bool ever_active;
-    bool cut; // ended, or did not answer, before CUPTI handed over what it held
     uint32_t kinds; // that were on, all together
     struct clock_fit fit;
     struct calls *calls;
@@ -108,6 +110,7 @@ struct gpu_process {
     uint32_t raw_count, raw_capacity;
     int64_t raw_since_ns;
     uint32_t peeks;
+    uint64_t peek_bytes_left;
     bool peeking;
     struct gpu_counters counters;
 };

@@ -51,7 +51,7 @@ uint64_t gpu_process_dropped(const struct gpu_process *process)
 {
     uint64_t dropped = process_cupti_dropped(process) + process->damage.records + process->counters.zero_times +
                        process->counters.vanished + process->header.unknown_records - process->before_unknown +
-                       (process->cut ? process->counters.launches_alone : 0);
+                       process->counters.launches_cut;
     for (int i = 0; i < UG_PRODUCER_COUNT; i++)
         dropped += process->header.counts[i].dropped - process->before[i].dropped;
     return dropped;
@@ -144,11 +144,14 @@ static void ledger_process(struct gpu_process *process)
     ledger_lost(process, "gpu.cupti", "times", counters->zero_times, true, "without times: no row");
     ledger_lost(process, "gpu.spool", "records", process->damage.records, true, "damaged");
     // No breach: who kills its workers has lost at most their last second.
-    ledger_lost(process, "gpu.cupti", "end", process->cut ? counters->launches_alone : 0, false,
+    ledger_lost(process, "gpu.cupti", "end", counters->launches_cut, false,
                 "launched, and nothing of it was seen: the process was killed, or did not answer, before CUPTI handed over its "
                 "last second");
     ledger_lost(process, "gpu.spool", "taken", process->taken, true,
                 "another recorder took the process over: what it ran from then on is not here");
+    ledger_lost(process, "gpu.spool", "away", counters->lapses, true,
+                "the recorder stood still for 10 s, and the process took it for gone: what it ran until it was asked again is not "
+                "here");
     ledger_lost(process, "gpu.spool", "names", counters->unknown_strings, false, "a name that never came: [unknown]");
     ledger_lost(process, "gpu.spool", "ids", counters->no_room, false, "more names, threads or streams than are remembered");
     ledger_lost(process, "gpu.nvtx", "ranges", counters->ranges_unknown, false, "ended, their begin was not seen");

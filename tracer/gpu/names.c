@@ -68,6 +68,8 @@ static uint32_t text_flags(const char *text)
 {
     if (strstr(text, "GraphLaunch"))
         return CALL_LAUNCHES | CALL_GRAPH;
+    if (strstr(text, "LaunchHostFunc")) // of the host: the GPU runs nothing
+        return 0;
     return strstr(text, "Launch") || strstr(text, "Memcpy") || strstr(text, "Memset") ? CALL_LAUNCHES : 0;
 }
 
@@ -97,6 +99,12 @@ static void define_string_only(void *process, const struct ug_rec_head *record)
         define_string(process, (const struct ug_rec_string *)record);
 }
 
+static void names_peek(struct gpu_process *process, spool_reader_fn fn)
+{
+    uint64_t read = spool_reader_peek(process->reader, process->peek_bytes_left, fn, process);
+    process->peek_bytes_left -= read < process->peek_bytes_left ? read : process->peek_bytes_left;
+}
+
 // Texts first: the others name some.
 void gpu_names_peek(struct gpu_process *process)
 {
@@ -104,8 +112,8 @@ void gpu_names_peek(struct gpu_process *process)
         return;
     process->peeks++;
     process->peeking = true;
-    spool_reader_peek(process->reader, define_string_only, process);
-    spool_reader_peek(process->reader, gpu_define, process);
+    names_peek(process, define_string_only);
+    names_peek(process, gpu_define);
     process->peeking = false;
 }
 

@@ -85,7 +85,7 @@ void gpu_call_given_up(void *context, const struct call *call)
     struct gpu_process *process = context;
     if (call->flags & CALL_MATCHED)
         return;
-    process->counters.launches_alone += (call->flags & CALL_LAUNCHES) != 0;
+    process->counters.launches_alone += (call->flags & CALL_LAUNCHES) && call->result == 0; // else it launched nothing
     uint32_t thread = gpu_thread_row(process, call->tid);
     uint32_t name = gpu_string_row(process, call->name);
     int64_t start_ns = clock_fit_convert(&process->fit, call->start_gpu);

@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 
 enum {
@@ -14,6 +16,7 @@ enum {
     RETENTION_FREE_PCT = 6,     // of the limit are kept free for the next transaction
 };
 static const int64_t RETENTION_SECOND_NS = 1000000000;
+static const int64_t RETENTION_AHEAD_NS = 3600000000000; // of now: no clock of ours is so wrong
 
 static const struct {
     const char *name, *time;
@@ -24,13 +27,18 @@ static const struct {
     {"page_fault", "at_ns"}, {"lock_wait", "end_ns"},  {"host_fact", "end_ns"},        {"counter", "at_ns"},
     {"connection", "end_ns"},
 };
-enum { RETENTION_TABLES = sizeof retention_tables / sizeof *retention_tables };
+enum {
+    RETENTION_OP, // the first of them
+    RETENTION_CALL,
+    RETENTION_TABLES = sizeof retention_tables / sizeof *retention_tables,
+};
 
 struct retention {
     struct store *store;
     int64_t recording_id, max_bytes, page_bytes;
+    int64_t begin_ns; // of the recording
     int64_t first[RETENTION_TABLES]; // rowid before the recording's first row
-    uint64_t rows[RETENTION_TABLES];
+    uint64_t rows[RETENTION_TABLES], stacks; // that went
     int64_t from_ns, until_ns; // what went
 };
 
@@ -44,7 +52,9 @@ int retention_new(struct store *store, int64_t recording_id, int64_t max_bytes, 
     retention->store = store;
     retention->recording_id = recording_id;
     retention->max_bytes = max_bytes;
-    int rc = store_get_int(store, &retention->page_bytes, err, "PRAGMA page_size", "");
+    int rc = store_get_int(store, &retention->begin_ns, err, "SELECT begin_ns FROM recording WHERE id = ?", "i", recording_id);
+    if (rc == 0)
+        rc = store_get_int(store, &retention->page_bytes, err, "PRAGMA page_size", "");
     for (int i = 0; i < RETENTION_TABLES && rc == 0; i++) {
         char *sql = xasprintf("SELECT coalesce(max(rowid), 0) FROM %s", retention_tables[i].name);
         rc = store_get_int(store, &retention->first[i], err, sql, "");
@@ -81,35 +91,32 @@ static int retention_used(struct retention *retention, int64_t *ret_bytes)
     return rc;
 }
 
+// The first row of a table as it was written, or the last, with a time from from_ns on. INT64_MAX: none. What traced processes say of
+// times need not be true: what lies in the future is no event's, and holds nothing up.
 // Prepared for once: 17 tables twice would fill the store's cache of statements.
-static int64_t retention_ask(struct retention *retention, const char *what, int table, int64_t first, int64_t until_ns)
+static int64_t retention_ask(struct retention *retention, const char *what, int table, int64_t from_ns, bool last)
 {
-    char *sql = xasprintf("SELECT %s FROM %s WHERE rowid > %" PRId64 "%s%s", what, retention_tables[table].name, first,
-                          until_ns == INT64_MAX ? "" : " AND ", until_ns == INT64_MAX ? "" : retention_tables[table].time);
-    struct strbuf text = {0};
-    strbuf_add(&text, "%s", sql);
-    free(sql);
-    if (until_ns != INT64_MAX)
-        strbuf_add(&text, " >= %" PRId64, until_ns);
-    strbuf_add(&text, " ORDER BY rowid LIMIT 1");
+    char *sql = xasprintf("SELECT %s FROM %s WHERE rowid > %" PRId64 " AND %s BETWEEN %" PRId64 " AND %" PRId64 " ORDER BY rowid%s "
+                          "LIMIT 1", what, retention_tables[table].name, retention->first[table], retention_tables[table].time,
+                          from_ns, clock_monotonic_ns() + RETENTION_AHEAD_NS, last ? " DESC" : "");
     sqlite3_stmt *stmt = NULL;
     int64_t value = INT64_MAX;
-    if (sqlite3_prepare_v2(store_db(retention->store), text.text, -1, &stmt, NULL) == SQLITE_OK &&
-        sqlite3_step(stmt) == SQLITE_ROW && sqlite3_column_type(stmt, 0) != SQLITE_NULL)
+    if (sqlite3_prepare_v2(store_db(retention->store), sql, -1, &stmt, NULL) == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW)
         value = sqlite3_column_int64(stmt, 0);
     sqlite3_finalize(stmt);
-    strbuf_free(&text);
+    free(sql);
     return value;
 }
 
+// Nor is anything from before the recording: a second of it each time, and the limit would not be kept.
 static int64_t retention_oldest(struct retention *retention)
 {
     int64_t oldest = INT64_MAX;
     for (int i = 0; i < RETENTION_TABLES; i++) {
-        int64_t at_ns = retention_ask(retention, retention_tables[i].time, i, retention->first[i], INT64_MAX);
+        int64_t at_ns = retention_ask(retention, retention_tables[i].time, i, -INT64_MAX, false);
         oldest = at_ns < oldest ? at_ns : oldest;
     }
-    return oldest;
+    return oldest < retention->begin_ns ? retention->begin_ns : oldest;
 }
 
 // The last row of a table is nearly the newest.
@@ -117,23 +124,15 @@ static int64_t retention_newest(struct retention *retention)
 {
     int64_t newest = INT64_MIN;
     for (int i = 0; i < RETENTION_TABLES; i++) {
-        int64_t at_ns = INT64_MIN;
-        char *sql = xasprintf("SELECT %s FROM %s WHERE rowid > %" PRId64 " ORDER BY rowid DESC LIMIT 1", retention_tables[i].time,
-                              retention_tables[i].name, retention->first[i]);
-        sqlite3_stmt *stmt = NULL;
-        if (sqlite3_prepare_v2(store_db(retention->store), sql, -1, &stmt, NULL) == SQLITE_OK &&
-            sqlite3_step(stmt) == SQLITE_ROW)
-            at_ns = sqlite3_column_int64(stmt, 0);
-        sqlite3_finalize(stmt);
-        free(sql);
-        newest = at_ns > newest ? at_ns : newest;
+        int64_t at_ns = retention_ask(retention, retention_tables[i].time, i, -INT64_MAX, true);
+        newest = at_ns > newest && at_ns != INT64_MAX ? at_ns : newest;
     }
     return newest;
 }
 
 static int retention_delete(struct retention *retention, int table, int64_t until_ns)
 {
-    int64_t stop = retention_ask(retention, "rowid", table, retention->first[table], until_ns);
+    int64_t stop = retention_ask(retention, "rowid", table, until_ns, false);
     sqlite3 *db = store_db(retention->store);
     char *sql = xasprintf("DELETE FROM %s WHERE rowid > %" PRId64 " AND rowid < %" PRId64, retention_tables[table].name,
                           retention->first[table], stop);
@@ -142,6 +141,30 @@ static int retention_delete(struct retention *retention, int table, int64_t unti
     if (rc != SQLITE_OK)
         return -EIO;
     retention->rows[table] += (uint64_t)sqlite3_changes64(db);
+    return 0;
+}
+
+// Stacks of launches have no time: they go before what their launches ran, and before the call of one that ran nothing.
+static int retention_delete_stacks(struct retention *retention, int64_t until_ns)
+{
+    int64_t any = 0;
+    int rc = retention_int(retention, "SELECT EXISTS (SELECT 1 FROM launch_stack)", &any);
+    if (rc || !any)
+        return rc;
+    const int64_t *first = retention->first;
+    char *sql = xasprintf("DELETE FROM launch_stack WHERE (process_id, correlation) IN (SELECT * FROM (" // a compound alone: no index
+                          "SELECT s.process_id, o.correlation FROM gpu_op o "
+                          "CROSS JOIN gpu_work w ON w.id = o.work_id CROSS JOIN gpu_stream s ON s.id = w.stream_id "
+                          "WHERE o.rowid > %" PRId64 " AND o.rowid < %" PRId64 " UNION ALL "
+                          "SELECT process_id, correlation FROM gpu_call WHERE rowid > %" PRId64 " AND rowid < %" PRId64 "))",
+                          first[RETENTION_OP], retention_ask(retention, "rowid", RETENTION_OP, until_ns, false),
+                          first[RETENTION_CALL], retention_ask(retention, "rowid", RETENTION_CALL, until_ns, false));
+    sqlite3 *db = store_db(retention->store);
+    rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    free(sql);
+    if (rc != SQLITE_OK)
+        return -EIO;
+    retention->stacks += (uint64_t)sqlite3_changes64(db);
     return 0;
 }
 
@@ -162,15 +185,17 @@ int retention_step(struct retention *retention, struct error *err)
     int64_t newest = rc == 0 && used > keep ? retention_newest(retention) : 0;
     for (int step = 0; rc == 0 && used > keep && step < RETENTION_STEPS_MAX; step++) {
         int64_t oldest = retention_oldest(retention);
-        if (oldest == INT64_MAX)
-            break; // what fills the file are no events
-        int64_t until_ns = oldest - oldest % RETENTION_SECOND_NS + RETENTION_SECOND_NS;
-        if (until_ns > newest - RETENTION_SECOND_NS)
+        bool none = oldest == INT64_MAX; // what fills the file are no events, or such as tell no time that can be: those go
+        int64_t until_ns = none ? retention->begin_ns : oldest - oldest % RETENTION_SECOND_NS + RETENTION_SECOND_NS;
+        if (!none && until_ns > newest - RETENTION_SECOND_NS)
             break; // names and stacks alone are more than the limit: the last second is kept all the same
+        rc = retention_delete_stacks(retention, until_ns);
         for (int i = 0; i < RETENTION_TABLES && rc == 0; i++)
             rc = retention_delete(retention, i, until_ns);
         if (rc == 0)
             rc = retention_delete_steps(retention, until_ns);
+        if (none)
+            break;
         retention->from_ns = retention->from_ns ? retention->from_ns : oldest;
         retention->until_ns = until_ns;
         if (rc == 0)
@@ -183,7 +208,7 @@ int retention_step(struct retention *retention, struct error *err)
 
 uint64_t retention_rows(const struct retention *retention)
 {
-    uint64_t rows = 0;
+    uint64_t rows = retention->stacks;
     for (int i = 0; i < RETENTION_TABLES; i++)
         rows += retention->rows[i];
     return rows;
@@ -200,6 +225,8 @@ int retention_end(struct retention *retention, const int64_t *launch_id, struct 
         if (retention->rows[i])
             rc = store_ledger(retention->store, launch_id, "retention", retention_tables[i].name, -1, -1,
                               (int64_t)retention->rows[i], 0, span, err);
+    if (rc == 0 && retention->stacks)
+        rc = store_ledger(retention->store, launch_id, "retention", "launch_stack", -1, -1, (int64_t)retention->stacks, 0, span, err);
     if (rc == 0)
         rc = store_note(retention->store, err, "info",
                         "--max-size: %" PRIu64 " rows of the oldest events were deleted to keep the store at %.0f MB: %s",

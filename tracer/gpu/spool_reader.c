@@ -25,9 +25,11 @@ enum {
     SPOOL_SEGMENT_BYTES_MIN = 4 << 10,
     SPOOL_SEGMENT_BYTES_MAX = 4 << 20, // we copy a segment
     SPOOL_SEGMENTS_MAX = 65536,
+    SPOOL_DATA_BYTES_MAX = 256 << 20, // of all segments. A file with holes takes no memory of who makes it, and time of who reads it
     SPOOL_RECORD_BYTES_MAX = 8192,
 };
 _Static_assert(SPOOL_SEGMENT_BYTES_MAX < 1 << UG_SPOOL_READ_BITS, "fits");
+_Static_assert(UG_SPOOL_SEGMENT_COUNT * UG_SPOOL_SEGMENT_BYTES <= SPOOL_DATA_BYTES_MAX, "fits");
 
 struct reader_segment {
     uint32_t offset;   // taken so far, of the take `sequence`
@@ -126,7 +128,7 @@ static int reader_check(int fd, const struct ug_spool_header *header, struct err
     uint64_t data_bytes = (uint64_t)header->segment_count * header->segment_bytes;
     if (header->segment_bytes < SPOOL_SEGMENT_BYTES_MIN || header->segment_bytes > SPOOL_SEGMENT_BYTES_MAX ||
         header->segment_count == 0 || header->segment_count > SPOOL_SEGMENTS_MAX ||
-        header->data_offset < states_end || header->data_offset > (uint64_t)info.st_size ||
+        data_bytes > SPOOL_DATA_BYTES_MAX || header->data_offset < states_end || header->data_offset > (uint64_t)info.st_size ||
         data_bytes > (uint64_t)info.st_size - header->data_offset)
         return error_set(err, -EPROTO, "the spool of the process is damaged: its sizes do not fit");
     // Shrunk under our mapping it would end us with SIGBUS.
@@ -355,15 +357,19 @@ uint64_t spool_reader_drain(struct spool_reader *reader, uint64_t bytes_max, spo
     return bytes;
 }
 
-void spool_reader_peek(struct spool_reader *reader, spool_reader_fn fn, void *context)
+uint64_t spool_reader_peek(struct spool_reader *reader, uint64_t bytes_max, spool_reader_fn fn, void *context)
 {
     struct spool_damage ignored = {0}; // the drain will count them
-    for (uint32_t at = 0; at < reader->segment_count; at++) {
+    uint64_t bytes = 0;
+    for (uint32_t at = 0; at < reader->segment_count && bytes < bytes_max; at++) {
         uint32_t end = 0;
         bool full = false;
-        if (reader_window(reader, at, &full, &end) && end > reader->taken[at].offset)
-            reader_walk(reader->peek_copy, reader_copy(reader, at, end, reader->peek_copy), fn, context, true, &ignored);
+        if (!reader_window(reader, at, &full, &end) || end <= reader->taken[at].offset)
+            continue;
+        bytes += end - reader->taken[at].offset;
+        reader_walk(reader->peek_copy, reader_copy(reader, at, end, reader->peek_copy), fn, context, true, &ignored);
     }
+    return bytes;
 }
 
 void spool_reader_skip(struct spool_reader *reader)

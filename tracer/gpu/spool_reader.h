@@ -41,8 +41,9 @@ typedef void (*spool_reader_fn)(void *context, const struct ug_rec_head *record)
 // the bytes taken. Each record has at least the size of its type.
 uint64_t spool_reader_drain(struct spool_reader *reader, uint64_t bytes_max, spool_reader_fn fn, void *context);
 // Records that define something (strings, devices, streams, threads) which a drain has still to take: a thread may use
-// an id whose text another has just published in a segment that the drain has passed.
-void spool_reader_peek(struct spool_reader *reader, spool_reader_fn fn, void *context);
+// an id whose text another has just published in a segment that the drain has passed. No segment more once `bytes_max` were read. Returns
+// the bytes read.
+uint64_t spool_reader_peek(struct spool_reader *reader, uint64_t bytes_max, spool_reader_fn fn, void *context);
 
 // Tells the library what was read of segments that are being written, so that it can give their memory back: a thread may hold its one
 // for as long as it lives. For a reader that has finished with a process.

@@ -130,15 +130,15 @@ static int migrate_objects(sqlite3 *db, sqlite3 *present, bool temporary, const 
     return rc;
 }
 
-// Views name columns: they are made anew once the tables have them.
-static int migrate_drop_views(sqlite3 *db)
+// Views name columns: ours are made anew once the tables have them. By the names that we give them: what else a file has is left
+// alone, and its names, which may hold any text, never become SQL.
+static int migrate_drop_views(sqlite3 *db, sqlite3 *present)
 {
     struct strbuf sql = {0};
     sqlite3_stmt *stmt = NULL;
-    int rc = sqlite3_prepare_v2(db, "SELECT name FROM main.sqlite_master WHERE type = 'view' AND name GLOB 'v_*'", -1,
-                                &stmt, NULL);
+    int rc = sqlite3_prepare_v2(present, "SELECT name FROM sqlite_master WHERE type = 'view'", -1, &stmt, NULL);
     while (rc == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW)
-        strbuf_add(&sql, "DROP VIEW %s; ", (const char *)sqlite3_column_text(stmt, 0));
+        strbuf_add(&sql, "DROP VIEW IF EXISTS main.%s; ", (const char *)sqlite3_column_text(stmt, 0));
     sqlite3_finalize(stmt);
     if (rc == SQLITE_OK && sql.len)
         rc = sqlite3_exec(db, sql.text, NULL, NULL, NULL);
@@ -175,7 +175,7 @@ int migrate(sqlite3 *db, const char *schema_sql, bool temporary)
     if (rc == SQLITE_OK)
         rc = sqlite3_exec(db, temporary ? "PRAGMA temp_store = MEMORY" : migrate_begin, NULL, NULL, NULL);
     if (rc == SQLITE_OK && !temporary)
-        rc = migrate_drop_views(db);
+        rc = migrate_drop_views(db, present);
     if (rc == SQLITE_OK)
         rc = migrate_objects(db, present, temporary, "table");
     if (rc == SQLITE_OK && !temporary) // temporary tables are empty, and what a view shows has its table's

@@ -24,6 +24,13 @@ class _Finder:
         return None
 
 
+def _unwatch():
+    # A new list: an import that is under way, maybe the one that asks us now, goes on through the one it began
+    # with, and would pass over the finder that moves up into our place.
+    if _Finder in sys.meta_path:
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not _Finder]
+
+
 def start(kinds):
     """kinds: enum ug_spool_want. What was on before is stopped. 0: stop."""
     stop()
@@ -35,8 +42,7 @@ def start(kinds):
 
 
 def stop():
-    if _Finder in sys.meta_path:
-        sys.meta_path.remove(_Finder)
+    _unwatch()
     _core.trace_stop()
 
 
@@ -46,8 +52,7 @@ def attach():
     optimizer = sys.modules.get("torch.optim.optimizer")
     if optimizer is None or getattr(sys.modules["torch"].__spec__, "_initializing", False):
         return False
-    if _Finder in sys.meta_path:
-        sys.meta_path.remove(_Finder)
+    _unwatch()
     _torch = sys.modules["torch"]
     if not hasattr(getattr(_torch, "compiler", None), "is_compiling"):
         return True  # before 2.1, or nearly
