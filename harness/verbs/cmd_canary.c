@@ -116,7 +116,7 @@ static const char *const pause_examples[] = {"upgate canary pause rollout.yaml",
                                              "upgate canary resume rollout.yaml", "go on", NULL};
 static const char *const resume_usage[] = {"canary resume ROLLOUT.yaml|STORE.db [--reason TEXT]", NULL};
 static const char *const resume_examples[] = {"upgate canary resume rollout.yaml", "lift a pause; moves up wait for the windows",
-                                              "upgate canary promote rollout.yaml", "lift it, and let the next move up happen at once",
+                                              "upgate canary promote rollout.yaml", "lift it, and let the next move up happen outside the windows",
                                               "upgate canary resume rollout.yaml --reason 'incident over'", "with a word for the report",
                                               NULL};
 static const char *const promote_usage[] = {"canary promote ROLLOUT.yaml|STORE.db [--reason TEXT]", NULL};

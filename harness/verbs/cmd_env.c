@@ -36,10 +36,10 @@ struct env_values {
 
 static const struct option_spec env_options[] = {
     {"Sides", 'a', "baseline", OPTION_TEXT, "PYTHON", NULL, "the plan's",
-     "interpreter of the old stack, or image:NAME, instead of a plan", offsetof(struct env_values, baseline), 0, 0,
+     "interpreter of the old stack, an environment, or image:NAME, instead of a plan", offsetof(struct env_values, baseline), 0, 0,
      0},
     {NULL, 'b', "candidate", OPTION_TEXT, "PYTHON", NULL, "the plan's",
-     "interpreter of the new stack, or image:NAME, instead of a plan", offsetof(struct env_values, candidate), 0,
+     "interpreter of the new stack, an environment, or image:NAME, instead of a plan", offsetof(struct env_values, candidate), 0,
      0, 0},
     {NULL, 0, "side", OPTION_CHOICE, NULL, "a,b,both", "both", "show: which side",
      offsetof(struct env_values, side), 0, 0, 0},

@@ -35,7 +35,7 @@ static const struct option_spec gate_options[] = {
      .help = "exit with 125 (cannot test) instead of 3 and 4, as `git bisect run` wants",
      .offset = offsetof(struct gate_values, bisect)},
     OPTIONS_COMMON(struct gate_values, common, "FILE",
-                   "write a report as well; its ending picks the form: .json, .xml (JUnit), .md",
+                   "write a report as well; its ending picks the form, as for `upgate report`",
                    NULL),
     {.name = NULL},
 };

@@ -53,7 +53,7 @@ static const struct option_spec record_options[] = {
      "how long", offsetof(struct record_values, duration_ns), 0, 0, 0},
     OPTIONS_RECORDING(NULL, struct record_values, recording),
     {"What is kept", 0, "trigger", OPTION_TEXT, "WHAT", NULL, NULL,
-     "keep only what is around moments such as 'stall > 500ms' or 'step_time > 2x median': RUN-DATE-TIME.db for each, with what --max-size has of the time before",
+     "keep only what is around moments such as 'stall > 500ms' or 'step_time > 2x median': RUN-DATE-TIME.db for each, with what --max-size (64M) has of the time before",
      offsetof(struct record_values, trigger), 0, 0, 0},
     {NULL, 0, "after", OPTION_DURATION, "TIME", NULL, "30s", "with --trigger: so much of the time behind it",
      offsetof(struct record_values, after_ns), 0, 0, offsetof(struct record_values, after_given)},

@@ -147,7 +147,7 @@ static const struct field rollout_why_fields[] = {
         .help = "record both arms when a stage fails, and explain the difference in the report"),
     ROW("duration", FIELD_DURATION, why.duration_ns, .json = "duration_ns", .default_text = "10s", .min = 1e9, .max = 600e9,
         .help = "of each recording; the candidate keeps its traffic no longer for it"),
-    PART("baseline", rollout_why_baseline_fields, .help = "the server's processes"),
+    PART("baseline", rollout_why_baseline_fields, .help = "the server's processes; default: who listens on the port of its `shadow` URL"),
     PART("candidate", rollout_why_candidate_fields, .help = "likewise; same keys"),
     END};
 

@@ -38,7 +38,7 @@ static const struct how how_texts[] = {
      "Every instant of a step belongs to exactly one class, the first that holds: a kernel computes; communication runs alone; a copy runs "
      "alone; the GPU has nothing because the host has not launched it yet; the host runs (no GPU); the host is stalled; it waits for data; "
      "nothing is known. The classes of a side add up to its step.\n\n"
-     "`upgate diff RUN.db --format json`: parts. Tables gpu_op, nccl_op, sample, gap, phase_span."},
+     "`upgate diff RUN.db --format json`: decomposition. Tables gpu_op, nccl_op, sample, gap, phase_span."},
     {"contributions", "Contributions", true,
      "Both sides' steps are cut into the same kind of places (phase, module, Python function) and leaves (kernel, function, stall, gap), "
      "which are aligned by structure, order and shape first and by name last. The difference of an aligned group is taken on the critical "
