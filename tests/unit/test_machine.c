@@ -136,16 +136,16 @@ TEST(a_real_competitor)
     struct machine *machine = machine_new(&cpus);
     pid_t child = rig_fork(steps_of_20_ms, &cpus), rival = fork();
     if (rival == 0) {
-        alarm(60);
+        alarm(300);
         sched_setaffinity(0, sizeof cpus, &cpus);
         for (;;) {
         }
     }
-    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(20)), 0);
+    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(60)), 0);
     CHECK(!machine_begin(machine, rig.reader, cpu_of(child), &turn)); // nothing before it
     int64_t resumed_ns = clock_monotonic_ns();
     reader_grant(rig.reader, 2);
-    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(20)), 0);
+    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(60)), 0);
     int64_t arrived_ns = clock_monotonic_ns();
     machine_end(machine, rig.reader, resumed_ns);
     CHECK(machine_begin(machine, rig.reader, cpu_of(child), &turn));

@@ -251,7 +251,7 @@ TEST(killed_harness_lets_a_held_side_go)
     kill(harness, SIGKILL);
     rig_join(harness);
     CHECK_INT(rig_join(workload), 0);
-    CHECK(clock_monotonic_ns() - killed_ns < 10 * RIG_SECOND_NS);
+    CHECK(clock_monotonic_ns() - killed_ns < 60 * RIG_SECOND_NS);
     CHECK_INT(access(path, F_OK), 0);
     CHECK_INT(reader_sweep("/dev/shm", path + strlen("/dev/shm/")), 1);
     CHECK_INT(access(path, F_OK), -1);
@@ -284,7 +284,7 @@ TEST(sweep_touches_regular_files_of_ours_only)
     CHECK_INT(symlink(target, path), 0);
     snprintf(path, sizeof(path), "%s/x-fifo", dir);
     CHECK_INT(mkfifo(path, 0666), 0);
-    alarm(10);
+    alarm(100);
     CHECK_INT(reader_sweep(dir, "x-"), other ? 2 : 3);
     CHECK_INT(reader_sweep(dir, "x-"), 0);
     alarm(0);
@@ -299,7 +299,7 @@ TEST(reader_that_goes_lets_a_held_side_go)
     struct rig rig = rig_make(NULL);
     pid_t pid = rig_fork(five_steps, NULL);
 
-    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(20)), 0);
+    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(60)), 0);
     rig_free(&rig);
     CHECK_INT(rig_join(pid), 0);
 }

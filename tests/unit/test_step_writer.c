@@ -79,7 +79,7 @@ TEST(its_gate)
     CHECK_INT(step_writer_claim(rig.reader, getpid(), &writer, &err), 0);
     CHECK_INT(reader_granted(rig.reader), 0);
     step_writer_hold(writer, 0, 123, 5);
-    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(1)), 0);
+    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(60)), 0);
     CHECK_INT(reader_slot(rig.reader, 0, &slot), 0);
     CHECK(slot.held && slot.hold_begin_ns == 123 && slot.hold_tid == 5);
     CHECK(eventfd_read(fd, &told) != 0); // nothing was granted
@@ -91,7 +91,7 @@ TEST(its_gate)
     step_writer_step(writer, 0, 200, 300);
     step_writer_step(writer, 1, 400, 500);
     step_writer_hold(writer, 2, 500, 5);
-    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(1)), 0);
+    CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(60)), 0);
     reader_grant(rig.reader, 1);
     CHECK_INT(reader_granted(rig.reader), 3);
     reader_tell(rig.reader, -1);
