@@ -40,6 +40,7 @@ enum {
     SETTLE_POLL_NS = 20000000, // 20 ms: a loader maps a library in well under that
     EXIT_WAIT_NS = 10000000,
 };
+static const int64_t exit_lag_max_ns = 10 * INT64_C(1000000000); // within which who has closed its output is expected to end
 static const int64_t timeout_default_ns = 120 * INT64_C(1000000000);
 static const int64_t settle_max_ns = 3 * INT64_C(1000000000);
 static const int64_t gentle_max_ns = 5 * INT64_C(1000000000);
@@ -193,8 +194,8 @@ static char *output_tail(struct probe *probe)
 
 static int error_ended(struct probe *probe, struct error *err)
 {
-    // The exit may lag behind the end of the output by a moment.
-    for (int64_t until = clock_monotonic_ns() + 50 * EXIT_WAIT_NS;
+    // The exit may lag behind the end of the output by a moment, until who ends, its keeper and we have had the CPU.
+    for (int64_t until = clock_monotonic_ns() + exit_lag_max_ns;
          !probe_ended(probe) && clock_monotonic_ns() < until;)
         clock_sleep_until_ns(clock_monotonic_ns() + EXIT_WAIT_NS);
     char *tail = output_tail(probe), how[64] = "closed its output";
