@@ -191,16 +191,17 @@ TEST(switched_by_a_recorder)
     CHECK_INT(last.communicator, 43);
 }
 
-// A child that has one operation behind it and one in flight, and tells when.
-static pid_t child_start(bool exits)
+// A child that has one operation behind it and one in flight, and tells when. It exits as soon as *ret_go is closed.
+static pid_t child_start(int *ret_go)
 {
-    int pipes[2];
+    int pipes[2], go[2];
     char byte;
-    CHECK_INT(pipe(pipes), 0);
+    CHECK_INT(pipe(pipes) | pipe(go), 0);
     pid_t child = fork();
     if (child == 0) {
         struct fake_comm comm;
         struct fake_task task, flying;
+        close(go[1]);
         setenv("UPGATE_TRACE", "64", 1);
         load();
         fake_comm_init(&comm, 42, "pg", 2, 0);
@@ -213,12 +214,11 @@ static pid_t child_start(bool exits)
         fake_channel_start(&flying, 0, 0);
         if (write(pipes[1], "x", 1) != 1)
             _exit(2);
-        while (!exits)
-            pause();
-        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); // the parent opens the spool
-        exit(0);
+        exit(read(go[0], &byte, 1) != 0); // the parent opens the spool first
     }
     close(pipes[1]);
+    close(go[0]);
+    *ret_go = go[1];
     CHECK_INT(read(pipes[0], &byte, 1), 1);
     close(pipes[0]);
     return child;
@@ -228,12 +228,13 @@ TEST(killed)
 {
     struct ug_rec_nccl last = {0};
     uint32_t strings;
-    int status;
-    pid_t child = child_start(false);
+    int status, go;
+    pid_t child = child_start(&go);
     struct spool spool = spool_open(child);
     CHECK(spool.base != NULL);
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
+    close(go);
     CHECK_INT(records(&spool, &last, &strings), 1);
     CHECK(last.ended_ns > 0);
 }
@@ -242,10 +243,11 @@ TEST(exited_with_an_operation_in_flight)
 {
     struct ug_rec_nccl last = {0};
     uint32_t strings;
-    int status;
-    pid_t child = child_start(true);
+    int status, go;
+    pid_t child = child_start(&go);
     struct spool spool = spool_open(child);
     CHECK(spool.base != NULL);
+    close(go);
     waitpid(child, &status, 0);
     CHECK_INT(status, 0);
     CHECK_INT(spool.header->state, UG_SPOOL_ENDED);
