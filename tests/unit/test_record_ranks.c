@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -13,28 +14,24 @@
 #include "common/target/file.h"
 #include "tests/unit/record_world.h"
 #include "tests/unit/runner.h"
+#include "tracer/record/task_proc.h"
 #include "tracer/record/tasks.h"
 
 static pid_t start_rank(const char *rank)
 {
-    int ends[2];
-    char byte;
-    if (pipe(ends))
-        return -1;
+    struct task_stat stat = {0};
     pid_t pid = fork();
     if (pid == 0) { // by exec: a rank is told by the environment that a program was started with
-        char *const words[] = {"sh", "-c", "echo; exec sleep 1000", NULL};
+        char *const words[] = {"sleep", "1000", NULL};
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        dup2(ends[1], STDOUT_FILENO);
-        close(ends[0]);
         setenv("RANK", rank, 1);
         setenv("WORLD_SIZE", "2", 1);
         execvp(words[0], words);
         _exit(127);
     }
-    close(ends[1]);
-    CHECK_INT(read(ends[0], &byte, 1), 1);
-    close(ends[0]);
+    while (task_stat_read((uint32_t)pid, &stat) && stat.state != 'Z' && (stat.state != 'S' || strcmp(stat.comm, "sleep")))
+        clock_sleep_until_ns(clock_monotonic_ns() + 2000000); // until it sleeps: in the middle of an exec there is no environment
+    CHECK_STR(stat.comm, "sleep");
     return pid;
 }
 
