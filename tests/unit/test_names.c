@@ -368,7 +368,7 @@ TEST(hostile_names)
     }
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     printf("# %.0f ms\n", seconds * 1e3);
-    CHECK(seconds < 5);
+    CHECK(seconds < 60); // of CPU; in quadratic time it would be minutes
     free(name);
 }
 
