@@ -150,12 +150,15 @@ TEST(unknown_plants_are_refused)
 }
 
 static pthread_mutex_t finished_lock = PTHREAD_MUTEX_INITIALIZER;
-static int finished[3], finished_count;
+static struct score_request *finished[3];
+static int64_t finished_ns[3];
+static int finished_count;
 
 static void on_done(struct score_request *request)
 {
     pthread_mutex_lock(&finished_lock);
-    finished[finished_count++] = (int)request->number;
+    finished_ns[finished_count] = clock_monotonic_ns();
+    finished[finished_count++] = request;
     pthread_mutex_unlock(&finished_lock);
 }
 
@@ -172,27 +175,30 @@ TEST(slow_answers_are_held_back)
 {
     struct plants *plants = NULL;
     CHECK_INT(plants_new("slow:100%,slow-long:200%", &plants, NULL), 0);
-    int64_t now = clock_monotonic_ns();
     struct score_request requests[3] = {0};
     static const size_t counts[3] = {100, 10, 10};
-    static const int64_t ages[3] = {40 * MS, 20 * MS, 0};
+    static const int64_t ages[3] = {40 * MS, 20 * MS, 0}, longer[3] = {3, 1, 1}; // long: 100 % and 200 %
     for (int i = 0; i < 3; i++) {
+        int64_t before = clock_monotonic_ns();
         CHECK(plants_arrived(plants, &requests[i]));
-        requests[i].arrived_ns = now - ages[i];
+        requests[i].arrived_ns = before - ages[i];
         requests[i].count = counts[i];
         requests[i].done = on_done;
         plants_scored(plants, &requests[i], 50);
+        int64_t after = clock_monotonic_ns(), least = ages[i], most = after - requests[i].arrived_ns; // that it took until now
+        CHECK(requests[i].due_ns >= before + longer[i] * least && requests[i].due_ns <= after + longer[i] * most);
     }
-    CHECK(requests[0].due_ns >= now + 120 * MS); // long: 100 % and 200 % of 40 ms
-    CHECK(requests[1].due_ns >= now + 20 * MS && requests[1].due_ns < now + 120 * MS);
+    int64_t due = clock_monotonic_ns() + 1500 * MS; // none is due before all are there
+    for (int i = 0; i < 3; i++)
+        requests[i].due_ns = due + (int64_t)(2 - i) * 20 * MS;
     for (int i = 0; i < 3; i++)
         plants_finish(plants, &requests[i]);
     while (done_count() < 3)
         clock_sleep_until_ns(clock_monotonic_ns() + MS);
-    CHECK(clock_monotonic_ns() >= requests[0].due_ns);
-    CHECK_INT(finished[0], 2);
-    CHECK_INT(finished[1], 1);
-    CHECK_INT(finished[2], 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK(finished[i] == &requests[2 - i]);
+        CHECK(finished_ns[i] >= finished[i]->due_ns);
+    }
     plants_free(plants);
 }
 
