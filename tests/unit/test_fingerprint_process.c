@@ -91,15 +91,15 @@ TEST(environment_is_that_of_the_start)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         setenv("OMP_NUM_THREADS", "3", 1);
         setenv("TORCH_TOKEN", "very-secret", 1);
-        execlp("sleep", "sleep", "30", NULL);
+        execlp("sleep", "sleep", "1000", NULL);
         _exit(127);
     }
-    for (int i = 0; i < 200; i++) { // until the exec is through
+    for (int i = 0; i < 6000; i++) { // until the exec is through: its environment comes last
         json_decref(document);
         document = NULL;
-        if (!fingerprint_process(pid, &document, NULL) &&
-            strstr(text_of(json_object_get(json_object_get(document, "process"), "exe"), "path"),
-                   "sleep"))
+        const json_t *process = fingerprint_process(pid, &document, NULL) ? NULL : json_object_get(document, "process");
+        const char *path = text_of(json_object_get(process, "exe"), "path");
+        if (path && strstr(path, "sleep") && text_of(json_object_get(process, "environment"), "OMP_NUM_THREADS"))
             break;
         usleep(10000);
     }
