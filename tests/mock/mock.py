@@ -121,13 +121,19 @@ class Recorder:
         return expect.Dump(expect.load_lines(self.where.name))
 
 
-def kernels_seen(pid):
-    """header.counts[UG_PRODUCER_KERNEL].seen, which the library counts when CUPTI gives a buffer back."""
+def records_seen(pid, producer):
+    """header.counts[producer].seen."""
+    at = 584 + 16 * producer
     for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         if os.readlink(fd).startswith("/memfd:upgate-spool"):
             with open(fd, "rb") as spool:
-                return int.from_bytes(spool.read(592)[584:592], "little")
+                return int.from_bytes(spool.read(at + 8)[at:], "little")
     return 0
+
+
+def kernels_seen(pid):
+    """Of UG_PRODUCER_KERNEL, which the library counts when CUPTI gives a buffer back."""
+    return records_seen(pid, 0)
 
 
 def wait_for_kernels(pid, count):
@@ -237,13 +243,16 @@ def case_clock():
     player = Player("endless", env={"FAKE_CUPTI_PPM": "300", "FAKE_CUPTI_OFFSET_NS": "3600000000000"})
     recorder = Recorder(player.pid)
     player.say()
-    time.sleep(1.2)
+    deadline = time.monotonic() + SECONDS
+    while records_seen(player.pid, 9) < 24:  # UG_PRODUCER_OTHER: ten clock samples a second, and about ten names, streams and devices
+        check(time.monotonic() < deadline, f"{records_seen(player.pid, 9)} clock samples and names in {SECONDS} s")
+        time.sleep(0.02)
     player.say()
     player.until("played")
     dump = recorder.stop()
     fake_is_content(player.end())
     samples = dump.of("clock")
-    check(len(samples) >= 4, f"{len(samples)} clock samples in 1.2 s")
+    check(len(samples) >= 8, f"{len(samples)} clock samples")
     slope = expect.clock_of(dump)[0]
     check(abs(slope - 1 / 1.0003) < 30e-6, f"slope {slope}")
     holds(expect.check_whole(dump) + expect.check_clock(dump) + expect.check_launches(dump))
@@ -456,12 +465,6 @@ def case_kill():
     holds(expect.check_whole(dump) + expect.check_times(dump))
 
 
-def wait_for_quiet(player):
-    """Until CUPTI is let go: at the next calls of the workload."""
-    time.sleep(0.2)
-    return player
-
-
 def case_toggle():
     """On, off, on, off while launches go on; off is off."""
     player = Player("endless", env=OFTEN, threads=3)
@@ -474,7 +477,8 @@ def case_toggle():
         check(dump.header["state"] == "dormant", dump.header)
         check(len(dump.of("kernel")) > 50, f"{len(dump.of('kernel'))} kernels of a session")
         holds(expect.check_whole(dump) + expect.check_times(dump) + expect.check_launches(dump, share=0.9))
-        wait_for_quiet(player)
+        time.sleep(0.2)
+    time.sleep(1.5)  # until CUPTI is let go: at a call of the workload's half a second later, or when that has the CPU again
     watcher = Recorder(player.pid, "--passive", "--seconds", "0.3")
     quiet = watcher.wait()
     check(not quiet.of("kernel") and not quiet.of("call"), "records while it is off")
@@ -550,7 +554,7 @@ def case_full():
 
 def case_crowd():
     """More threads than segments: no thread is left out for ever, and the kernels of all find room."""
-    player = Player("crowd", env={"UPGATE_INJECT_PER_THREAD": "0"}, n=15, threads=400)
+    player = Player("crowd", env={"UPGATE_INJECT_PER_THREAD": "0"}, n=30, threads=400)
     recorder = Recorder(player.pid, kinds=WANT["kernels"])
     player.play()
     dump = recorder.stop()
@@ -559,7 +563,7 @@ def case_crowd():
     callers = {call["tid"] for call in dump.of("call")}
     dropped = {kind: count["dropped"] for kind, count in dump.header["counts"].items()}
     check(len(callers) == 400, f"calls of {len(callers)} threads of 400; dropped {dropped}")
-    check(dropped["kernel"] < 600, f"dropped {dropped}") # of 6,000; none but in an unlucky moment
+    check(dropped["kernel"] < 1200, f"dropped {dropped}") # of 12,000; none but in an unlucky moment
 
 
 def case_hoard():
