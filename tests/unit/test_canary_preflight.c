@@ -69,7 +69,7 @@ TEST(checks)
 {
     volatile sig_atomic_t stop = 0;
     struct preflight result = {0};
-    CHECK_INT(preflight_check("true", 5000000000, &stop, &result), 0);
+    CHECK_INT(preflight_check("true", 5000000000000, &stop, &result), 0);
     CHECK_INT(preflight_check("exit 7", 5000000000000, &stop, &result), 3);
     CHECK_CONTAINS(result.reason, "the check 'exit 7' ended with 7");
     struct preflight ended = {0};

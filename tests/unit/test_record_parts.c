@@ -453,7 +453,7 @@ TEST(an_interpreter_that_became_a_fifo)
     close(fd);
     CHECK_INT(unlink(path), 0);
     CHECK_INT(mkfifo(fifo, 0600), 0);
-    alarm(10);
+    alarm(100);
     CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
     alarm(0);
     CHECK_INT(data.count, 0); // it is no program
