@@ -26,9 +26,15 @@
 #include "harness/contain/tree.h"
 #include "tests/unit/runner.h"
 
-#define TEST_MARK "/dev/shm/upgate-test-tree"
 #define TEST_PATIENCE_NS INT64_C(60000000000) // what is waited for comes at once, but for a machine that is busy
 enum { TEST_FILE_BYTES = 32 << 20 };
+
+static char test_mark[64]; // of this run alone: all processes of the machine are looked at
+
+__attribute__((constructor)) static void test_mark_make(void)
+{
+    snprintf(test_mark, sizeof test_mark, "/dev/shm/upgate-test-tree-%d", (int)getpid());
+}
 
 // Counters that the tree's processes raise as long as they run.
 static volatile long *test_counters;
@@ -48,7 +54,7 @@ static pid_t test_tree_start(struct tree *tree)
     if (pid == 0) {
         tree_join(tree);
         // The mark is read from the environment a program was started with.
-        setenv("UPGATE_STEPS", TEST_MARK, 1);
+        setenv("UPGATE_STEPS", test_mark, 1);
         if (fork() == 0)
             test_spin(0);
         if (fork() == 0) {
@@ -86,7 +92,7 @@ static void test_turns(enum tree_means means, const char *base)
 {
     struct tree *tree = NULL;
     struct error err = {0};
-    CHECK_INT(tree_new(means, base, "t", TEST_MARK, &tree, &err), 0);
+    CHECK_INT(tree_new(means, base, "t", test_mark, &tree, &err), 0);
     pid_t root = test_tree_start(tree);
     CHECK(test_moves());
     for (int i = 0; i < 5; i++) {
@@ -132,7 +138,7 @@ TEST(cpu_time_of_the_tree)
         runner_skip("no writable cgroup v2");
     }
     struct tree *tree = NULL;
-    CHECK_INT(tree_new(means, base, "t", TEST_MARK, &tree, NULL), 0);
+    CHECK_INT(tree_new(means, base, "t", test_mark, &tree, NULL), 0);
     int64_t begin_ns = clock_monotonic_ns(), cpu;
     pid_t root = test_tree_start(tree);
     while ((cpu = tree_cpu_ns(tree)) <= 20000000 && clock_monotonic_ns() - begin_ns < TEST_PATIENCE_NS)
@@ -175,7 +181,7 @@ static void test_one_after_the_other(void)
 TEST(what_has_ended_holds_no_memory)
 {
     struct tree *tree = NULL;
-    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", TEST_MARK, &tree, NULL), 0);
+    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", test_mark, &tree, NULL), 0);
     CHECK_INT(tree_peak_memory_bytes(tree), -1);
     test_counters = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
@@ -273,12 +279,12 @@ TEST(the_number_of_a_root_that_ended_is_anothers)
 TEST(files_count_once)
 {
     struct tree *tree = NULL;
-    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", TEST_MARK, &tree, NULL), 0);
+    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", test_mark, &tree, NULL), 0);
     pid_t root = test_tree_start(tree), pids[8];
     CHECK(test_moves());
     CHECK_INT(tree_freeze(tree, TEST_PATIENCE_NS), 0);
     tree_sample_memory(tree);
-    int count = process_find_tree(root, 0, TEST_MARK, pids, 8);
+    int count = process_find_tree(root, 0, test_mark, pids, 8);
     int64_t others = 0, files = 0, all = 0;
     CHECK_INT(count, 3);
     for (int i = 0; i < count; i++) {
@@ -331,7 +337,7 @@ TEST(files_that_were_given_back)
     int fd = mkstemp(path);
     struct tree *tree = NULL;
     CHECK(fd >= 0 && ftruncate(fd, TEST_FILE_BYTES) == 0);
-    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", TEST_MARK, &tree, NULL), 0);
+    CHECK_INT(tree_new(TREE_MEANS_SIGNALS, "", "t", test_mark, &tree, NULL), 0);
     test_counters = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t root = fork();
     if (root == 0) {
@@ -380,21 +386,21 @@ static void test_doomed(int report_fd, enum tree_means forced)
         base = xstrdup("");
     struct guardian *guardian = NULL;
     struct tree *tree = NULL;
-    if (guardian_start(base, &guardian, NULL) || guardian_watch(guardian, TEST_MARK, NULL) ||
-        tree_new(means, base, "t", TEST_MARK, &tree, NULL))
+    if (guardian_start(base, &guardian, NULL) || guardian_watch(guardian, test_mark, NULL) ||
+        tree_new(means, base, "t", test_mark, &tree, NULL))
         _exit(1);
     pid_t root = fork();
     if (root == 0) {
         tree_join(tree);
-        setenv("UPGATE_STEPS", TEST_MARK, 1);
+        setenv("UPGATE_STEPS", test_mark, 1);
         execl("/bin/sh", "sh", "-c", "setsid sleep 1000 & sleep 1000 & sleep 1000", NULL);
         _exit(127);
     }
     tree_set_root(tree, root, 0);
-    close(open(TEST_MARK, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    close(open(test_mark, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     pid_t pids[64]; // until three are there
     int64_t deadline = clock_monotonic_ns() + TEST_PATIENCE_NS;
-    while (process_find_tree(-1, 0, TEST_MARK, pids, 64) < 3 && clock_monotonic_ns() < deadline)
+    while (process_find_tree(-1, 0, test_mark, pids, 64) < 3 && clock_monotonic_ns() < deadline)
         clock_sleep_until_ns(clock_monotonic_ns() + 10000000);
     tree_freeze(tree, TEST_PATIENCE_NS);
     ssize_t wrote = write(report_fd, base, strlen(base) + 1);
@@ -415,19 +421,19 @@ static void test_kill9(enum tree_means means)
     close(fds[1]);
     CHECK(read(fds[0], base, sizeof base) > 0);
     pid_t pids[64];
-    CHECK(process_find_tree(-1, 0, TEST_MARK, pids, 64) >= 3);
+    CHECK(process_find_tree(-1, 0, test_mark, pids, 64) >= 3);
     kill(doomed, SIGKILL);
     waitpid(doomed, NULL, 0);
     int left = -1;
     int64_t deadline = clock_monotonic_ns() + TEST_PATIENCE_NS;
     while (left && clock_monotonic_ns() < deadline) {
         clock_sleep_until_ns(clock_monotonic_ns() + 10000000);
-        left = process_find_tree(-1, 0, TEST_MARK, pids, 64);
+        left = process_find_tree(-1, 0, test_mark, pids, 64);
     }
     CHECK_INT(left, 0);
-    while ((access(TEST_MARK, F_OK) == 0 || (base[0] && access(base, F_OK) == 0)) && clock_monotonic_ns() < deadline)
+    while ((access(test_mark, F_OK) == 0 || (base[0] && access(base, F_OK) == 0)) && clock_monotonic_ns() < deadline)
         clock_sleep_until_ns(clock_monotonic_ns() + 10000000);
-    CHECK(access(TEST_MARK, F_OK) < 0);
+    CHECK(access(test_mark, F_OK) < 0);
     CHECK(!base[0] || access(base, F_OK) < 0);
 }
 
@@ -469,7 +475,7 @@ TEST(a_killed_guardian_is_replaced)
     CHECK_INT(test_until("pkill -9 -P $PPID ug-guardian"), 0);
     siginfo_t info;
     CHECK_INT(waitid(P_ALL, 0, &info, WEXITED | WNOWAIT), 0); // until it has ended
-    CHECK_INT(guardian_watch(guardian, TEST_MARK, NULL), 0);
+    CHECK_INT(guardian_watch(guardian, test_mark, NULL), 0);
     CHECK_INT(test_until("pgrep -P $PPID ug-guardian > /dev/null"), 0);
     guardian_stop(guardian);
 }
