@@ -142,6 +142,8 @@ TEST(a_real_competitor)
         }
     }
     CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(60)), 0);
+    for (int64_t late_ns = rig_deadline(60); cpu_of(rival) < 10 * MS && clock_monotonic_ns() < late_ns;) // until it spins
+        clock_sleep_until_ns(clock_monotonic_ns() + MS);
     CHECK(!machine_begin(machine, rig.reader, cpu_of(child), &turn)); // nothing before it
     int64_t resumed_ns = clock_monotonic_ns();
     reader_grant(rig.reader, 2);
