@@ -91,7 +91,7 @@ static int train(struct training training, struct results *ret)
     size_t head = (sizeof(struct shared) + PAGE - 1) / PAGE * PAGE, bytes = head + share_bytes(&training.plan);
     void *memory;
     int status = -1;
-    alarm(100); // a parent or a rank that waits for ever fails here
+    alarm(200); // a parent or a rank that waits for ever fails here
     CHECK_INT(ranks_share(bytes, &memory, NULL), 0);
     training.shared = memory;
     training.memory = (char *)memory + head;

@@ -228,7 +228,7 @@ static int dying_rank(uint32_t rank, void *arg)
 TEST(a_dead_rank_ends_all)
 {
     int status = 0, how = 0;
-    alarm(30); // a parent that waits for ever fails here
+    alarm(200); // a parent that waits for ever fails here
     CHECK_INT(ranks_run(3, dying_rank, &how, &status, NULL), 0);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     how = 7;

@@ -65,7 +65,7 @@ TEST(all_to_all_brings_each_rank_its_own)
     int status = -1;
     CHECK_INT(ranks_share(PAGE + alltoall_bytes(&alltoall), &memory, NULL), 0);
     mails = (struct mails){.shared = memory, .memory = (char *)memory + PAGE};
-    alarm(60);
+    alarm(200);
     CHECK_INT(ranks_run(RANKS_MAX, mails_rank, &mails, &status, NULL), 0);
     CHECK_INT(status, 0);
     CHECK_INT(mails.shared->wrong, 0);
@@ -192,7 +192,7 @@ static int run(struct running running, struct results *ret)
     size_t head = (sizeof(struct shared) + PAGE - 1) / PAGE * PAGE, bytes = head + running.share_bytes + alltoall_bytes(&running.alltoall);
     void *memory;
     int status = -1;
-    alarm(100); // a parent or a rank that waits for ever fails here
+    alarm(200); // a parent or a rank that waits for ever fails here
     CHECK_INT(ranks_share(bytes, &memory, NULL), 0);
     running.shared = memory;
     running.memory = (char *)memory + head;
