@@ -27,7 +27,7 @@
 enum {
     CERTIFICATE_VERSION = 2,        // PRAGMA user_version; 1 held re-splits, which certify anything
     CERTIFICATE_MAGIC = 0x55504743, // PRAGMA application_id, 'UPGC'
-    CERTIFICATE_BUSY_MS = 5000
+    CERTIFICATE_BUSY_MS = 30000 // some gates that end at once, each with its turn of a busy disk
 };
 
 static const char certificate_schema[] =
