@@ -119,7 +119,7 @@ TEST(a_python_whose_memory_map_is_locked_is_not_walked)
     snprintf(world.path, sizeof world.path, "%s/run.db", world.dir);
     CHECK_INT(store_open(world.path, STORE_CREATE, &world.store, &err), 0);
     CHECK_INT(recorder_start(world.store, &opts, &world.recorder, &err), 0);
-    for (int i = 0; i < 100 && !totals.pythons; i++) {
+    for (int i = 0; i < 500 && !totals.pythons; i++) { // ten seconds at most: it has begun
         CHECK_INT(recorder_poll(world.recorder, 20, &alive, &err), 0);
         recorder_totals(world.recorder, &totals);
     }
