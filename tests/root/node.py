@@ -178,9 +178,9 @@ def case_rank_dies(folder):
 
 def case_rank_hangs(folder):
     begun = time.monotonic()
-    code, _, _ = faulty(folder, "1 40 hang", handover="2s", timeout="100s")
+    code, _, _ = faulty(folder, "1 40 hang", handover="4s", timeout="100s")
     voids = rows(folder, "SELECT reason FROM pair WHERE state = 'void'")
-    assert len(voids) == 1 and "made no step for more than 2" in voids[0][0] and "handover" in voids[0][0], voids
+    assert len(voids) == 1 and "made no step for more than 4" in voids[0][0] and "handover" in voids[0][0], voids
     assert code != 1 and time.monotonic() - begun < 90, code
     gone(folder)
 
