@@ -158,7 +158,7 @@ def test_a_trigger_of_a_program_that_runs(folder):
         kept = os.path.join(folder, "slow" if slow else "even")
         try:
             time.sleep(0.3)
-            watch = subprocess.Popen([UPGATE, "record", "--trigger", "step_time > 100x median", "--after", "100ms", "--duration", "60s" if slow else "7s",
+            watch = subprocess.Popen([UPGATE, "record", "--trigger", "step_time > 70x median", "--after", "100ms", "--duration", "60s" if slow else "7s",
                                       "--gpu", "off", "--step", "symbol:serve::Server::handle", "--pid", str(target.pid), "-o", kept + ".db"],
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             while slow and watch.poll() is None and not glob.glob(kept + "-*.db"):  # a look takes seconds on a busy machine
