@@ -5,6 +5,7 @@ does with its stack; what it does is not changed by that. `--trigger` and the co
 matches nothing is said with what is near. Skipped without root, capture or a compiler of C++."""
 import glob
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -18,8 +19,8 @@ import needs  # noqa: E402
 UPGATE = os.path.join(os.environ["UPGATE_BUILD"], "upgate")
 WAIT_S = 60
 # A recording stops nothing: the breakpoint at the function stands some 20 ms after the exec, that where it returns as long after the first
-# call; 100 ms on a busy machine were seen. So the program waits, and its first call is long.
-COUNT, STEP_US, PAUSE = 30, 2000, {"PAUSE_MS": "500", "FIRST_MS": "400"}
+# call; a busy machine may hold up the recorder for half a second. So the program waits, and its first call is long.
+COUNT, STEP_US, PAUSE = 30, 2000, {"PAUSE_MS": "1500", "FIRST_MS": "1200"}
 
 
 def record(folder, *words, **env):
@@ -119,13 +120,19 @@ def test_a_name_of_libc_too(folder):
     check_record(folder, "step", "symbol:step", "steps: calls of step in subject, %d" % COUNT)
 
 
+def cpu_s():
+    """Of all that we have started and that has ended; what others take of the machine is not in it."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def test_a_loop_that_runs_without_calls(folder):
     """A breakpoint behind the return would be met 16,384 times a call: it goes back to it; where that is of the loop, too, there is none."""
     for how, says in (("own", "steps: calls of poll_step in subject"), ("shared", "runs more than 8 times as often without it")):
-        begin = time.monotonic()
+        begin_s = cpu_s()
         done, store = record(folder, "--step", "symbol:poll_step", "--", os.path.join(folder, "subject"), how, "400", "1500")
         assert done.returncode == 0 and "done 400" in done.stdout, done.stdout
-        assert time.monotonic() - begin < 20, "%d polls took %.0f s" % (400 * 16384, time.monotonic() - begin)
+        assert cpu_s() - begin_s < 12, "%d polls took %.0f s of CPU time" % (400 * 16384, cpu_s() - begin_s)
         assert os.uname().machine != "x86_64" or says in done.stdout, done.stdout
         if how == "own":
             assert rows(store, "SELECT count(*) FROM recorded_step")[0][0] > 200, done.stdout
@@ -144,14 +151,14 @@ def test_bad_input(folder):
 
 
 def test_a_trigger_of_a_program_that_runs(folder):
-    """A step ten times as long as the others is kept; without one nothing is (on a busy machine one of 10 ms took 104)."""
+    """A step 200 times as long as the others is kept; without one nothing is: a busy machine makes one of 10 ms last for half a second."""
     for slow in (True, False):
         target = subprocess.Popen([os.path.join(folder, "subject"), "serve", "100000", "10000"], stdout=subprocess.DEVNULL,
                                   env=dict(os.environ, SLEEPS="1", SLOW_EVERY="150" if slow else "0"))
         kept = os.path.join(folder, "slow" if slow else "even")
         try:
             time.sleep(0.3)
-            watch = subprocess.Popen([UPGATE, "record", "--trigger", "step_time > %s median" % ("5x" if slow else "50x"), "--after", "100ms", "--duration", "60s" if slow else "7s",
+            watch = subprocess.Popen([UPGATE, "record", "--trigger", "step_time > 70x median", "--after", "100ms", "--duration", "60s" if slow else "7s",
                                       "--gpu", "off", "--step", "symbol:serve::Server::handle", "--pid", str(target.pid), "-o", kept + ".db"],
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             while slow and watch.poll() is None and not glob.glob(kept + "-*.db"):  # a look takes seconds on a busy machine

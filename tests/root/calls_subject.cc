@@ -32,7 +32,7 @@ static OUTLINE void spin(int us)
     if (first && !__atomic_fetch_add(&count, 1, __ATOMIC_RELAXED))
         usleep((useconds_t)atoi(first) * 1000);
     else if (every && atoi(every) && __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED) % atoi(every) == atoi(every) - 1)
-        us *= 10;
+        us *= 200;
     us = (int)(us * (1 + 0.01 * (slower ? atoi(slower) : 0)));
     if (sleeps) // what a busy machine disturbs least
         usleep((useconds_t)us);

@@ -44,6 +44,10 @@ def stopped_before():
     """Stopped before we came: the look shows it, the gap has no beginning, and its end names who ended it."""
     with Subject("spin") as subject:
         os.kill(subject.pid, signal.SIGSTOP)
+        end = time.monotonic() + 60
+        while state_of(subject.pid) != "T": # it stops when it runs
+            check(time.monotonic() < end, "the subject does not stop")
+            time.sleep(0.01)
         with Capture(subject.pid, options=["-L"]) as capture:
             state = capture.wait(lambda r: r["kind"] == "state" and r["task"]["tid"] == subject.pid,
                                  "the state of the stopped")
@@ -63,7 +67,7 @@ def lock_before():
         fcntl.flock(file, fcntl.LOCK_EX)
         waiter = subprocess.Popen(["python3", "-c", f"import fcntl; fcntl.flock(open('{file.name}'), fcntl.LOCK_EX)"])
         try:
-            end = time.monotonic() + 20
+            end = time.monotonic() + 60
             while "locks_lock" not in wchan(waiter.pid):
                 if time.monotonic() > end:
                     raise Failed("the waiter does not wait")
@@ -103,6 +107,11 @@ def end_of_a_series():
             print(f"{moved} pages were moved, {told} were told: not tested")
             return
         check(counts["fact"]["dropped"] or told >= moved * 9 // 10, "moved", moved, "told", told)
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rpartition(") ")[2][0]
 
 
 def wchan(pid):

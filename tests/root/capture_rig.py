@@ -12,7 +12,7 @@ import time
 BUILD = os.environ["UPGATE_BUILD"]
 DUMP = os.path.join(BUILD, "tests/root/capture_dump")
 SUBJECT = os.path.join(BUILD, "tests/root/capture_subject")
-DEADLINE_S = 20
+DEADLINE_S = 60
 MS = 1_000_000
 # enum ug_gap_flag, ug_lock_kind, ug_task_what, ug_sample_why
 PREEMPTED, UNFINISHED, NO_OUT, WAKER_IRQ = 1 << 2, 1 << 5, 1 << 6, 1 << 7
@@ -97,7 +97,7 @@ class Capture(Lines):
     """capture_dump of process ids. Its records come as dictionaries."""
 
     def __init__(self, *pids, options=()):
-        super().__init__([DUMP, "-d", "60000", *options, *map(str, pids)])
+        super().__init__([DUMP, "-d", "240000", *options, *map(str, pids)])
         self.records = []
         self.wait(lambda record: record["kind"] in ("ready", "error"), "the capture to begin")
         if self.records[-1]["kind"] == "error":

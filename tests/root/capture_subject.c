@@ -112,7 +112,7 @@ static void *nap_and_become_sleep(void *unused)
 {
     for (int i = 0; i < 200; i++)
         usleep(100);
-    execlp("sleep", "sleep", "2", NULL);
+    execlp("sleep", "sleep", "20", NULL); // it is asked about before it ends
     return unused;
 }
 

@@ -166,7 +166,7 @@ LOOSE = {"metrics": {"step_time": {"margin": "100%"}, "cpu_time": {"observe": Tr
 
 
 def check_no_containers():
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while engine.containers():
         assert time.monotonic() < deadline, "containers are left: " + engine.podman("ps", "--all")
         time.sleep(0.1)
@@ -343,7 +343,7 @@ def test_container_killed_for_memory(case):
         assert case.value("SELECT count(*) FROM launch WHERE state = 'oom'") > 0, str(done)
         check_no_containers()
     finally:
-        for _ in range(50):
+        for _ in range(300):
             try:
                 os.rmdir(group)
                 break
@@ -421,11 +421,11 @@ def test_interrupted(case):
 
 
 def test_container_ended_by_somebody_else(case):
-    case.plan({"command": ["/guest", "sleep", "3"]}, image("guest:1"), image("guest:1"), interleave="slices")
+    case.plan({"command": ["/guest", "sleep", "6"]}, image("guest:1"), image("guest:1"), interleave="slices")
     process = case.start("ab", case.plan_path, "-o", case.db_path)
-    wait_for_programs(process, b"/guest\0sleep\0003", 1)
+    wait_for_programs(process, b"/guest\0sleep\0006", 1)  # and podman takes a second or two on a busy machine
     engine.podman("kill", engine.containers()[0])
-    done = case.finish(process, timeout=100)
+    done = case.finish(process)
     check_code(done, 0, 1, 3)
     assert case.rows("SELECT reason FROM pair WHERE state = 'failed'") in ([("side 'old' was ended by signal 9 (Killed)",)],
                                                                             [("side 'new' was ended by signal 9 (Killed)",)]), str(done)

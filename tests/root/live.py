@@ -79,7 +79,8 @@ def test_a_stall_and_its_culprit(folder):
         documents = looks(plant.who["victim_pid"], "--window", "3s", "--duration", "8s", "-o", kept)
     finally:
         plant.stop()
-    assert all(document["window_ns"] < 4.5e9 for document in documents), [document["window_ns"] for document in documents]
+    # What has been forgotten is so at a commit, which a busy machine holds up; without --window it would be 8 s at the end.
+    assert all(document["window_ns"] < 6e9 for document in documents), [document["window_ns"] for document in documents]
     assert all(stopped(document) for document in documents), [document["answer"] for document in documents]
     after = upgate(kept, "--format", "json")
     assert after.returncode == 0, after.stderr
@@ -131,6 +132,14 @@ def make_cgroup():
     return None
 
 
+def removed(group):
+    try:
+        os.rmdir(group)
+    except OSError:  # a process is still on its way out, which cgroup.procs does not tell
+        return False
+    return True
+
+
 def test_who_looks_is_no_target(folder):
     """Neither as a child of the target nor in its cgroup: what upgate waits for is nobody's stall."""
     found, who = targets(folder, "child.db", "--pid", str(os.getpid()))
@@ -149,8 +158,7 @@ def test_who_looks_is_no_target(folder):
     finally:
         sleeper.kill()
         sleeper.wait()
-        assert until(lambda: not open(os.path.join(group, "cgroup.procs"), encoding="ascii").read(), 10)
-        os.rmdir(group)
+        assert until(lambda: removed(group)), "processes are left in %s" % group
     assert found == {sleeper.pid}, (found, who)
 
 
@@ -256,7 +264,7 @@ def test_a_trigger_keeps_what_was_around_it(folder):
 STEPS = """
 import time
 def work(i):
-    time.sleep(1 if i == 150 else 0.01)
+    time.sleep(4 if i == 150 else 0.01)
 for i in range(250):
     work(i)
 """
@@ -266,10 +274,10 @@ def test_a_slow_step_sets_it_off(folder):
     script = os.path.join(folder, "steps.py")
     with open(script, "w", encoding="utf-8") as file:
         file.write(STEPS)
-    # On a busy machine a sleep of 10 ms took 68 ms.
-    found = incidents(folder, "--trigger", "step_time > 25x median", "--after", "100ms", "--step", "steps.py:work", "--gpu", "off", "--",
+    # 0.8 s, or more where a sleep of 10 ms takes longer: on a busy machine any step may stand still for half a second.
+    found = incidents(folder, "--trigger", "step_time > 80x median", "--after", "100ms", "--step", "steps.py:work", "--gpu", "off", "--",
                       sys.executable, script)
-    assert len(found) == 1 and re.match(r"step 150 took 1(\.\d+)? s, \d+\.\d times the median of \d+ steps; ", found[0]["answer"]), found
+    assert len(found) == 1 and re.match(r"step 150 took [45](\.\d+)? s, \d+\.\d times the median of \d+ steps; ", found[0]["answer"]), found
 
 
 STOPPED = """
@@ -307,7 +315,7 @@ def work(seconds):
     time.sleep(seconds)
 while not os.path.exists(sys.argv[1]):
     work(0.01)
-work(1)
+work(4)
 for _ in range(30):
     work(0.01)
 """
@@ -355,14 +363,14 @@ def test_a_recorder_goes_on_with_what_another_one_had(folder):
     script, go = os.path.join(folder, "steps.py"), os.path.join(folder, "go")
     with open(script, "w", encoding="utf-8") as file:
         file.write(GOES_ON)
-    process = watch(folder, "night.db", "--trigger", "step_time > 25x median", "--after", "100ms", "--step", "steps.py:work", "--",
+    process = watch(folder, "night.db", "--trigger", "step_time > 80x median", "--after", "100ms", "--step", "steps.py:work", "--",
                     sys.executable, script, go)
     assert until(lambda: now(folder, "SELECT count(*) FROM recorded_step") > 0)
     begins_anew(folder, process)
     assert until(lambda: now(folder, "SELECT count(*) FROM recorded_step") > 30), "the steps of the command are not seen any more"
     open(go, "w", encoding="utf-8").close()
     found = ends(process)
-    assert len(found) == 1 and re.match(r"step \d+ took 1(\.\d+)? s, ", found[0]["answer"]), found
+    assert len(found) == 1 and re.match(r"step \d+ took [45](\.\d+)? s, ", found[0]["answer"]), found
     with sqlite3.connect(found[0]["path"]) as db:
         assert db.execute("SELECT min(idx) > 0 FROM recorded_step").fetchone()[0] == 1
     assert not left_in(folder) and not [name for name in os.listdir("/dev/shm") if name.startswith("upgate-%d-" % process.pid)]

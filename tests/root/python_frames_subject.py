@@ -115,5 +115,5 @@ if __name__ == "__main__":
     told = dict(globals()[sys.argv[1]](time.monotonic() + float(sys.argv[2])), pid=os.getpid(), began_ns=began_ns)
     with open(sys.argv[3], "w") as file:
         json.dump(told, file)
-    time.sleep(0.5)  # names are read a moment after their stack was taken
+    time.sleep(1.5)  # names are read a moment after their stack was taken, of a busy machine a long one
     os._exit(0)

@@ -124,7 +124,7 @@ def cancelled(slurm, srun, place):
     time.sleep(1)
     ids = rig.run("squeue", "-h", "-o", "%i", env=slurm.env).stdout.split()
     assert rig.run("scancel", *ids, env=slurm.env).returncode == 0
-    job.wait(timeout=30)
+    job.wait(timeout=60)
     rig.await_end(place)
     code, document, stderr = rig.merge(place, place + ".db")
     assert code == 0 and not document["missing"], (code, document, stderr)
@@ -142,9 +142,9 @@ def two_nodes(folder, place):
     assert rig.late(store)[0][0][1] == "far"
     steps = rig.rows(store, "SELECT min(in_ns), max(in_ns) FROM gap")[0]
     assert steps[1] - steps[0] < 60e9, "times of two clocks in one store"
-    rig.errors(paths[1], 40_000_000) # twice that is more than rank 1 is late
+    rig.errors(paths[1], 1_000_000_000) # twice that is more than rank 1 is late, also on a machine that lets it stand still meanwhile
     code, document, _ = rig.merge(place, store)
-    assert code == 0 and document["clock_residual_ns"] >= 40_000_000 and document["stragglers"] == [], document
+    assert code == 0 and document["clock_residual_ns"] >= 1_000_000_000 and document["stragglers"] == [], document
     rig.errors(paths[1], None)
     code, document, _ = rig.merge(place, store)
     assert code == 0 and document["clock_residual_ns"] is None and document["stragglers"] == [], document

@@ -45,7 +45,10 @@ def main():
         dist.all_reduce(gradient)
         dist.all_reduce(goes, op=dist.ReduceOp.MIN)
         go_on = goes.item() > 0
+    if crashes and rank == late: # the other one's time was over half a second earlier
+        os._exit(9)
     dist.destroy_process_group()
 
 
 main()
+os._exit(0) # gloo's threads may still let go of Python objects: an interpreter that ends meanwhile crashes

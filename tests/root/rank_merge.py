@@ -185,7 +185,7 @@ def case_merge_of_parts(folder):
     # Two of one path: one store, whole, and one refusal.
     same = os.path.join(folder, "same.db")
     both = [subprocess.Popen([rig.UPGATE, "merge", flat, "-o", same], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
-    codes = sorted(one.wait(60) for one in both)
+    codes = sorted(one.wait(120) for one in both)
     assert codes == [0, 2] and not glob.glob(glob.escape(same) + ".*"), (codes, os.listdir(folder))
     check_same(same, flat + ".db")
 
@@ -283,7 +283,7 @@ def case_parts_of_other_lengths(folder):
 
 def case_part_of_a_job_that_runs(folder):
     """It would stay without what is still recorded; all shards at once may be looked at meanwhile."""
-    worker = rig.rank(folder, "sh", "-c", rig.WORK % 200, env=rig.environment(RANK=0, WORLD_SIZE=1))
+    worker = rig.rank(folder, "sh", "-c", rig.WORK % 1200, env=rig.environment(RANK=0, WORLD_SIZE=1))
     rig.await_shard(os.path.join(folder, "RANK", "0-0.db"))
     parts = os.path.join(folder, "parts")
     code, document, stderr = rig.part(folder, parts)
@@ -361,7 +361,7 @@ def case_reduced(folder):
     # Two of one path: one file, whole, and one refusal.
     same = os.path.join(folder, "same.reduced")
     both = [subprocess.Popen([rig.UPGATE, "merge", "--reduced", flat, "-o", same], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
-    codes = sorted(one.wait(60) for one in both)
+    codes = sorted(one.wait(120) for one in both)
     with open(same, "rb") as file:
         assert codes == [0, 2] and file.read() == expected and not glob.glob(glob.escape(same) + ".*"), (codes, os.listdir(folder))
 

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -23,6 +24,8 @@ LENGTHS = {"dur_ns", "threshold_ns", "short_gap_ns", "run_ns", "call_ns", "call_
            "started_wall_ns", "ended_wall_ns", "clock_error_ns"}
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "MASTER_", "PET_")
 WORK = "i=0; while [ $i -lt %d ]; do sleep 0.1; i=$((i+1)); done"
+# As long as the test wants, however busy the machine is; two minutes where the test has failed.
+UNTIL = "i=0; while [ ! -e '%s' ] && [ $i -lt 1200 ]; do sleep 0.1; i=$((i+1)); done"
 
 
 class Skip(Exception):
@@ -67,7 +70,7 @@ def shards(folder):
                   if not name.endswith("-journal"))
 
 
-def await_shard(path, deadline_s=30):
+def await_shard(path, deadline_s=60):
     """Until its recorder has committed what it saw of the worker for the first time."""
     end = time.monotonic() + deadline_s
     while time.monotonic() < end:
@@ -115,14 +118,15 @@ def errors(path, error_ns):
     change(path, ("UPDATE recording SET target = json_set(target, '$.rank.clock_error_ns', ?1, '$.rank.clock_error_end_ns', ?1)", (error_ns,)))
 
 
-def recorders(folder):
-    """Processes that record into it, but for who waits to become a worker."""
+def recorders(folder, born=True):
+    """Processes that record into it, but for who waits to become a worker. born: nor who has just been forked to be one, and is in our session."""
     found = []
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         try:
             with open("/proc/%d/cmdline" % pid, "rb") as file:
                 words = file.read().split(b"\0")
-            if b"rank" in words and folder.encode() in words and os.getsid(pid) != os.getsid(0) and os.readlink("/proc/%d/exe" % pid) == UPGATE:
+            if b"rank" in words and folder.encode() in words and not (born and os.getsid(pid) == os.getsid(0)) and \
+                    os.readlink("/proc/%d/exe" % pid) == UPGATE:
                 found.append(pid)
         except OSError:
             pass
@@ -136,12 +140,14 @@ def lives(pid):
         return False
 
 
-def await_end(folder, deadline_s=30):
-    end, left = time.monotonic() + deadline_s, recorders(folder)
-    while left:
-        assert time.monotonic() < end, "recorders of '%s' do not end" % folder
-        time.sleep(0.05)
-        left = [pid for pid in left if lives(pid)] # a look at all of /proc costs 20 ms
+def await_end(folder, deadline_s=60):
+    """Of recorders whose workers have ended; also of one whose worker was killed while it was being born."""
+    end = time.monotonic() + deadline_s
+    while left := recorders(folder, born=False):
+        while left:
+            assert time.monotonic() < end, "recorders of '%s' do not end" % folder
+            time.sleep(0.05)
+            left = [pid for pid in left if lives(pid)] # a look at all of /proc costs 20 ms
 
 
 def merge(folder, store, *options):
@@ -182,7 +188,7 @@ def mpi_reduce(*programs):
         words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
         for count, *own in programs:
             words += ["-n", str(count), MPI_REDUCE, *own, ":"]
-    done = run(*words[:-1], env=environment(**MPI_SETTINGS), timeout=60)
+    done = run(*words[:-1], env=environment(**MPI_SETTINGS))
     return done.returncode, done.stdout, done.stderr
 
 
@@ -242,9 +248,17 @@ class Slurm:
 
     @staticmethod
     def port():
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            return one.getsockname()[1]
+        """One that is free, and that the kernel gives to nobody who asks for any: between here and its use others do."""
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            first, last = map(int, file.read().split())
+        numbers = list(range(10000, first)) + list(range(last + 1, 65536)) or list(range(first, last + 1))
+        while True:
+            with socket.socket() as one:
+                try:
+                    one.bind(("127.0.0.1", random.choice(numbers)))
+                    return one.getsockname()[1]
+                except OSError: # it is taken
+                    pass
 
     def start(self, *words):
         self.processes.append(subprocess.Popen(list(words), env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

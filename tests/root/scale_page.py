@@ -26,7 +26,7 @@ import rank_rig as rig  # noqa: E402
 
 PAGE = os.path.join(rig.SOURCE, "docs", "SCALE.md")
 ENVIRONMENT = os.path.dirname(rig.PYTHON)
-COUNT, LIMIT_S = 2, 120 # ranks of each launcher, and nodes
+COUNT, LIMIT_S = 2, 300 # ranks of each launcher, and nodes
 INSTEAD = (("/shared", "%(shared)s"), ("node0:29400", "localhost:%(port)d"), ("-np 4", "-np 2"), ("--nnodes 4", "--nnodes 2"),
            ("--nproc-per-node 8", "--nproc-per-node 2"), ("--steps 300", "--steps 60"),
            (" --map-by ppr:1:node --bind-to none", ""), (" --map-by ppr:1:node", "")) # to mpirun this machine is one node

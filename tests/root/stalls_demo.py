@@ -58,14 +58,14 @@ def main():
         document, text = demo()
         stall = named(document)
         print("attempt %d: %s" % (attempt, document["answer"]))
-        if stall:
+        if stall and stall["count"] >= 3:
             break
     else:
-        print("the agent was not named:\n" + text)
+        print("the agent was not named, or for less than three times:\n" + text)
         return 1
     assert "smap" in stall["culprit"]["kernel_function"], stall["culprit"]
     assert "agent.py --pid %d" % document["target"]["pid"] in stall["culprit"]["cmdline"], stall["culprit"]
-    assert stall["count"] >= 3 and "memory_full_info" in stall["advice"], stall
+    assert "memory_full_info" in stall["advice"], stall
     assert "agent.py" in text and "smaps_read" in text, text
     document, text = demo("--no-agent")
     print("without the agent: " + document["answer"])

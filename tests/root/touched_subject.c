@@ -112,7 +112,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         return measures(atoi(argv[1]));
-    works(0.03); // until the recorder knows the code
+    works(0.03); // its stacks ask for the code,
+    usleep(1000000); // which the recorder knows by then; a busy machine may hold it up for half a second
     gives_back(mib("BACK"));
     if (mib("AGAIN")) {
         again_memory = map(mib("AGAIN"));

@@ -353,6 +353,7 @@ int nodes_next(struct nodes *nodes, const json_t **ret_order, int *ret_exit, str
         if (n > nodes->pair && n != begun) { // the newest: those before it are over
             begun = n;
             begin = clock_monotonic_ns();
+            deadline = begin + NODES_ORDER_HANDOVERS * nodes->handover_ns;
             int rc = nodes_say(nodes, json_pack("{sI sb}", "n", (json_int_t)n, "begun", 1), err);
             if (rc)
                 return rc;
