@@ -218,7 +218,7 @@ def test_people():
     check(promoted.returncode == 0 and rig.weight() == 30, "promote skipped the evidence: %s" % rig.weight())
     aborted = rig.upgate("abort", os.path.join(rig.path, "r.db"))
     check(aborted.returncode == 0 and rig.weight() == 0, "abort: " + aborted.stderr)
-    check(process.wait(20) == 3, "the controller ends in %s after an abort" % process.returncode)
+    check(process.wait(60) == 3, "the controller ends in %s after an abort" % process.returncode)
     rig.end()
 
 
