@@ -99,7 +99,7 @@ class Browser:
             raise RuntimeError("%s: %s" % (expression, answer["exceptionDetails"].get("exception", {}).get("description")))
         return answer["result"].get("value")
 
-    def wait(self, expression, what=None, seconds=20):
+    def wait(self, expression, what=None, seconds=60):
         until = time.monotonic() + seconds
         while True:
             if self.eval("Boolean(%s)" % expression):

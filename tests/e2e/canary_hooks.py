@@ -101,11 +101,11 @@ def what_fails_is_tried_again(folder):
 def what_hangs_is_killed_with_its_children(folder):
     pids = os.path.join(folder, "pids")
     hang = script(folder, "hang", "trap '' TERM INT; sleep 60 & echo $$ $! > %s; wait; sleep 60\n" % pids)
-    with Drive(dict(set=[hang], timeout_ms=500)) as drive:
+    with Drive(dict(set=[hang], timeout_ms=5000)) as drive:  # by then it has begun, and says which
         drive.good("traffic")
         began = time.monotonic()
         assert drive.bad("did not end in time", "set", 5) == -110
-        assert 0.4 < time.monotonic() - began < 20
+        assert 4.9 < time.monotonic() - began < 40
         with open(pids, encoding="utf-8") as file:
             started = [int(word) for word in file.read().split()]
         assert len(started) == 2 and until(lambda: not any(alive(pid) for pid in started), 20), started
@@ -145,7 +145,7 @@ def a_hook_ends_with_the_controller(folder):
     drive.process.wait()
     with open(pids, encoding="utf-8") as file:
         pid = int(file.read())
-    assert until(lambda: not alive(pid), 5)
+    assert until(lambda: not alive(pid), 30)  # of 60 s
 
 
 class Webhook:
@@ -217,10 +217,10 @@ def webhooks(_):
                                 ((200, b"[]"), "percent", -71), ((200, b'{"percent": "5"}'), "percent", -71),
                                 ((200, b'{"percent": 500}'), "percent", -71), ((404, b"<html>"), "404", -5)):
         hook = Webhook(lambda request, answer=answer: answer)
-        with Drive(dict(hook_url=hook.url, retries=0, timeout_ms=500)) as drive:
+        with Drive(dict(hook_url=hook.url, retries=0, timeout_ms=20000 if answer else 500)) as drive:
             began = time.monotonic()
             assert drive.bad(words, "traffic") == code, answer
-            assert time.monotonic() - began < 20
+            assert answer or time.monotonic() - began < 20  # of 30 s
         hook.http.shutdown()
         hook.http.server_close()
     with Drive(dict(hook_url="file:///etc/passwd", retries=0)) as drive:

@@ -50,13 +50,16 @@ def log_lines_reach_their_arms(text=False):
         total = sums(evidence(drive, 1))
         assert total[0]["requests"] + total[1]["requests"] == 1 and total[0]["errors"] + total[1]["errors"] == 0, total
         # No connection to the server, at once in the totals.
-        servers[1].close()
-        proxy.say("set server ranker/new health up")
         drive.good("set", 100)
+        proxy.say("disable health ranker/new")  # which would take it away before it is asked
+        servers[1].close()
         refused = sum(fetch(proxy.port)[0] == 503 for _ in range(3))
-        assert until(lambda: drive.good("poll", 50) == {} and drive.ask("totals")["refused"][1] >= 1, 20), drive.ask("totals")
+        assert until(lambda: drive.good("poll", 50) == {} and drive.ask("totals")["refused"][1] >= 1, 60), drive.ask("totals")
         assert refused >= 1
+        proxy.say("enable health ranker/new")
+        assert until(lambda: any(line.startswith("ranker,new,") and ",DOWN" in line for line in proxy.say("show stat").split("\n")), 60), proxy.say("show stat")
         fetch(proxy.port)
+        drive.good("poll", 100)
         notices = drive.state()
         assert notices["dropped"] == 0, notices  # "Server ranker/new is DOWN" is no damaged line
 
@@ -145,18 +148,18 @@ def latency_has_microseconds():
             fetch(proxy.port)
         # The least of the seconds: of the others a loaded machine has its share.
         fast = min(second["arms"][0]["p50"] for second in evidence(drive, 30) if second["arms"][0]["requests"])
-        servers[0].delay = 0.05
-        for _ in range(20):
+        servers[0].delay = 0.5  # more than a busy machine adds to most of those before
+        for _ in range(5):
             fetch(proxy.port)
-        slow = min(second["arms"][0]["p50"] for second in evidence(drive, 20) if second["arms"][0]["requests"])
-        assert 0.00005 < fast < 0.05, fast
+        slow = min(second["arms"][0]["p50"] for second in evidence(drive, 5) if second["arms"][0]["requests"])
+        assert 0.00005 < fast < 0.4, fast
         assert fast * 1e3 != round(fast * 1e3), fast
-        assert 0.05 < slow < 0.5, slow
+        assert 0.48 < slow < 5, slow  # bins are 2 % wide
 
 
 def told(drive, kept, lost):
     """Until the first source has kept so many and missed so many."""
-    return until(lambda: drive.good("poll", 100) == {} and (drive.state()["kept"], drive.state()["lost"]) == (kept, lost), 30, 0)
+    return until(lambda: drive.good("poll", 100) == {} and (drive.state()["kept"], drive.state()["lost"]) == (kept, lost), 60, 0)
 
 
 def lost_lines_are_counted():
@@ -194,7 +197,7 @@ def kernel_drops_are_counted():
             drive.good("poll", 50)
             state = drive.state()
             return state["lost"] > 1000 and state["seen"] + state["lost"] == sent
-        assert until(all_are_known, 30, 0), (sent, drive.state())
+        assert until(all_are_known, 60, 0), (sent, drive.state())
 
 
 def a_unix_socket_and_a_file():
@@ -218,7 +221,7 @@ def a_unix_socket_and_a_file():
                     fetch(proxy.port)
                 drive.good("poll", 100)
                 fetch(proxy.port)
-                assert until(lambda: drive.good("poll", 100) == {} and drive.state()["kept"] + drive.state()["lost"] == 131, 30, 0), drive.state()
+                assert until(lambda: drive.good("poll", 100) == {} and drive.state()["kept"] + drive.state()["lost"] == 131, 60, 0), drive.state()
                 state = drive.state()
                 assert state["lost"] > 50, state
                 assert "max_dgram_qlen" in state["problem"], state
@@ -230,15 +233,15 @@ def a_unix_socket_and_a_file():
                     file.write("Nov 23 00:00:00 host haproxy[7]: " + line % (number, time.time() * 1e6))
                 file.write((line % (20, time.time() * 1e6))[:40])
                 file.flush()
-                assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 20, 20, 0), drive.state(1)
+                assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 20, 60, 0), drive.state(1)
                 os.rename(log, log + ".1")  # rotated in the middle of a line
                 with open(log, "w", encoding="utf-8") as fresh:
                     file.write((line % (20, time.time() * 1e6))[40:])
                     file.flush()
-                    assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 21, 20, 0), drive.state(1)
+                    assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 21, 60, 0), drive.state(1)
                     fresh.write(line % (22, time.time() * 1e6))
                     fresh.flush()
-                    assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 22, 20, 0), drive.state(1)
+                    assert until(lambda: drive.good("poll", 100) == {} and drive.state(1)["seen"] == 22, 60, 0), drive.state(1)
                     fresh.truncate(0)
                     fresh.seek(0)
                     for _ in range(5):  # a look at least, before it is as long again

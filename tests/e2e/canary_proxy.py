@@ -86,7 +86,7 @@ def reloaded_and_killed_in_the_middle():
 def one_that_may_set_nothing_any_more():
     port = rig.free_port(socket.SOCK_DGRAM)
     with stage(weights=(100, 100), log="127.0.0.1:%d" % port) as (proxy, _, folder):
-        rollout = Rollout(proxy, folder, port, soak="100s", timeout="1s")
+        rollout = Rollout(proxy, folder, port, soak="100s")
         load = Load(proxy.port)
         assert until(rollout.at_ten_percent, 60), rollout.said()
         proxy.lines["level"] = "operator"

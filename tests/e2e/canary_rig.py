@@ -101,7 +101,7 @@ def sums(seconds):
     return total
 
 
-def evidence(drive, kept, aa="", seconds=15, arms=(0, 1)):
+def evidence(drive, kept, aa="", seconds=60, arms=(0, 1)):
     """Finished seconds until `kept` requests of these arms are in them."""
     taken = []
 
@@ -171,6 +171,9 @@ class Relay:
     def __init__(self, to, loses=lambda number: False):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
+        for option in (socket.SO_RCVBUF, getattr(socket, "SO_RCVBUFFORCE", 33)):  # what the kernel drops while we stand still is not counted here
+            with contextlib.suppress(PermissionError):
+                self.socket.setsockopt(socket.SOL_SOCKET, option, 8 << 20)
         self.port, self.to, self.loses, self.lost = self.socket.getsockname()[1], to, loses, 0
         threading.Thread(target=self.forward, daemon=True).start()
 
@@ -240,7 +243,7 @@ class HAProxy:
     def write(self):
         lines = self.lines
         servers = "\n".join("    server %s 127.0.0.1:%d weight %d%s%s" % (
-            server.name, server.port, self.weights.get(server.name, 0), " check inter 200ms fall 2 rise 1" if lines["checks"] else "",
+            server.name, server.port, self.weights.get(server.name, 0), " check inter 1s fastinter 200ms fall 3 rise 1" if lines["checks"] else "",
             " cookie %s" % server.name if lines["sticky"] else "")
             for server in self.servers)
         logs = "    option httplog\n" if lines["text"] else """    http-request  set-var(txn.upgate_begin) date(0,us)

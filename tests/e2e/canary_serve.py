@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -109,7 +110,7 @@ def test_argo_time_out(found):
         metric = argo(found, Fake)
         metric.web["timeoutSeconds"] = 1
         began = time.monotonic()
-        check(metric.step() == "Error" and time.monotonic() - began < 3, "time-out: %s" % metric.message)
+        check(metric.step() == "Error" and time.monotonic() - began < 9, "time-out: %s" % metric.message)
 
 
 def test_flagger(folder, found):
@@ -212,23 +213,24 @@ def test_damage(folder):
             file.seek(4096)
             file.write(os.urandom(65536))
         os.utime(path)
-        check(server.until(lambda: server.gate()["verdict"] == "inconclusive", 15), "damaged")
+        check(server.until(lambda: server.gate()["verdict"] == "inconclusive", 60), "damaged")
         with open(path, "wb") as file:
             file.write(b"no database at all" * 1000)
-        check(server.until(lambda: "no store of this rollout" in server.gate()["reason"], 15), "overwritten: %s" % server.gate())
+        check(server.until(lambda: "no store of this rollout" in server.gate()["reason"], 60), "overwritten: %s" % server.gate())
         os.unlink(path)
         store = Store(path)
-        check(server.until(lambda: server.gate()["state"] == "running", 15), "a new one: %s" % server.gate())
+        check(server.until(lambda: server.gate()["state"] == "running", 60), "a new one: %s" % server.gate())
         store.state("promoted", "done")
         check(server.until(lambda: server.gate()["verdict"] == "pass"), "promoted")
         store.close()
         os.unlink(path)
-        check(server.until(lambda: server.gate()["verdict"] == "inconclusive", 15), "gone: %s" % server.gate())
+        check(server.until(lambda: server.gate()["verdict"] == "inconclusive", 60), "gone: %s" % server.gate())
         check(server.ask("GET", "/healthz")[0] == 200, "it lives")
 
 
 def test_writer_is_not_kept_waiting(folder):
-    """A controller commits with a busy time-out of 100 ms, fifty times a second, while answers are asked for."""
+    """A controller commits with a busy time-out of 100 ms, fifty times a second, while answers are asked for. A server that gets no CPU while
+    it reads is not what is asked: what it computes during one commit stays below that time-out."""
     path = os.path.join(folder, "busy.db")
     store = Store(path)
     store.db.execute("BEGIN")
@@ -237,12 +239,20 @@ def test_writer_is_not_kept_waiting(folder):
     store.at_s = 30000
     store.db.execute("PRAGMA busy_timeout = 100")
     with Server(path, "name=ranker") as server:
+        def commit():
+            before, end = server.cpu_ns(), time.monotonic() + 60
+            while True:
+                try:
+                    return store.db.execute("COMMIT")
+                except sqlite3.OperationalError:  # the reader is at work
+                    if server.cpu_ns() - before > 100e6 or time.monotonic() > end:
+                        raise
         began, commits = time.monotonic(), 0
         while time.monotonic() - began < 4:
             store.db.execute("BEGIN IMMEDIATE")
             store.seconds(95, 5)
             store.alive()
-            store.db.execute("COMMIT")  # raises where the reader holds it up
+            commit()  # raises where the reader holds it up
             commits += 1
             check(server.gate()["verdict"] == "inconclusive", "answers")
             time.sleep(0.02)
@@ -253,7 +263,6 @@ def test_writer_is_not_kept_waiting(folder):
 
 def test_runs_of_ab(folder):
     path = os.path.join(folder, "nightly.db")
-    import sqlite3
     with open(os.path.join(rig.SOURCE, "contracts/schema.sql")) as file:
         schema = file.read()
     db = sqlite3.connect(path, isolation_level=None)
@@ -274,7 +283,7 @@ def test_runs_of_ab(folder):
     db.execute("UPDATE run SET kind = 'record'")
     db.close()
     with Server(path, wait=False) as server:
-        check(server.process.wait(timeout=10) == 2 and "recording" in server.read_log(), "a recording: %s" % server.log)
+        check(server.process.wait(timeout=60) == 2 and "recording" in server.read_log(), "a recording: %s" % server.log)
 
 
 def test_tokens(folder):
@@ -298,7 +307,7 @@ def test_tokens(folder):
         check(server.ask("GET", "/metrics")[0] == 200 and server.ask("GET", "/v1/gate/ranker")[0] == 401, "open metrics")
     for words, want, what in (([], 2, "without a token"), (["token=" + folder + "/no"], 2, "no such file")):
         with Server(path, "name=ranker", *words, listen=":0", wait=False) as server:
-            check(server.process.wait(timeout=10) == want and server.read_log(), "listens everywhere %s: %s" % (what, server.log))
+            check(server.process.wait(timeout=60) == want and server.read_log(), "listens everywhere %s: %s" % (what, server.log))
     for words in (["no-token"], [token]):
         with Server(path, "name=ranker", *words, listen="0.0.0.0:0") as server:
             check(server.ask("GET", "/healthz")[0] == 200, "0.0.0.0 with %s" % words)
@@ -332,8 +341,26 @@ def test_tls(folder):
         check(server.ask("GET", "/healthz", context=context)[0] == 200, "lives on")
     for words in (["cert=" + cert], ["cert=" + key, "key=" + cert], ["cert=/no/such", "key=" + key]):
         with Server(path, "name=ranker", *words, wait=False) as server:
-            check(server.process.wait(timeout=10) == 2 and server.read_log(), "%s: %s" % (words, server.log))
+            check(server.process.wait(timeout=60) == 2 and server.read_log(), "%s: %s" % (words, server.log))
     store.close()
+
+
+def taken(client):
+    """Whether the server has read all that this connection has sent."""
+    ends = ["0100007F:%04X" % at[1] for at in (client.getpeername(), client.getsockname())]
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        rows = [line.split() for line in file]
+    return any(row[1:3] == ends and row[4].endswith(":00000000") for row in rows)
+
+
+def send_at_the_end(server, client, body):
+    """The rest of a request, as soon as the server takes no more connections."""
+    try:
+        while True:
+            socket.create_connection(("127.0.0.1", server.port), timeout=10).close()
+            time.sleep(0.02)
+    except OSError:
+        client.sendall(body)
 
 
 def test_end(folder):
@@ -345,19 +372,19 @@ def test_end(folder):
             body = json.dumps(PAYLOAD).encode()
             with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client, socket.create_connection(("127.0.0.1", server.port)):
                 client.sendall(b"POST /v1/flagger/ranker/event HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
-                time.sleep(0.3)
-                threading.Timer(0.5, client.sendall, (body,)).start()
+                check(server.until(lambda: taken(client)), "the head is not read")
+                threading.Thread(target=send_at_the_end, args=(server, client, body), daemon=True).start()
                 began = time.monotonic()
                 check(server.stop(number) == 0, "ends with %s" % server.code)
-                check(time.monotonic() - began < 5, "ends after %.1f s" % (time.monotonic() - began))
+                check(time.monotonic() - began < 8, "ends after %.1f s" % (time.monotonic() - began))
                 check(client.recv(4096).startswith(b"HTTP/1.1 200"), "what was under way got no answer")
             with Server(path, "name=ranker", listen="127.0.0.1:%d" % server.port):
                 with Server(path, "name=ranker", listen="127.0.0.1:%d" % server.port, wait=False) as second:
-                    check(second.process.wait(timeout=10) == 4 and "in use" in second.read_log(), "a second one: %s" % second.log)
+                    check(second.process.wait(timeout=60) == 4 and "in use" in second.read_log(), "a second one: %s" % second.log)
     for words, store_path in ((["listen=nonsense"], path), (["listen=127.0.0.1:99999"], path), (["name=a/b"], path), (["name=other"], path),
                               ([], rig.HOST)):
         with Server(store_path, *words, wait=False) as server:
-            check(server.process.wait(timeout=10) == 2 and "upgate: error" in server.read_log(), "%s: %s" % (words, server.log))
+            check(server.process.wait(timeout=60) == 2 and "upgate: error" in server.read_log(), "%s: %s" % (words, server.log))
     store.close()
 
 

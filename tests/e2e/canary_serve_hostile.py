@@ -24,8 +24,8 @@ DEADLINE_S = 10  # peers.c: for a first request, and for one that has begun
 MANY = 10000
 
 
-def fine(server, what, most_s=1.0):
-    """Who has the token is answered, and soon."""
+def fine(server, what, most_s=5.0):
+    """Who has the token is answered, and soon: long before the others' deadline."""
     began = time.monotonic()
     try:
         status, _, text = server.ask("GET", "/v1/gate/ranker", headers=rig.bearer(), timeout=15)
@@ -109,10 +109,11 @@ def test_oversized(server):
 
 def trickle(server, head, byte, what):
     """A socket that sends a byte now and then; when the server cuts it off, in seconds."""
+    began = time.monotonic()
     client = socket.create_connection(("127.0.0.1", server.port))
     client.setblocking(False)
     client.send(head)
-    return {"socket": client, "byte": byte, "what": what, "began": time.monotonic(), "ended": None}
+    return {"socket": client, "byte": byte, "what": what, "began": began, "ended": None}
 
 
 def test_slow(server, tls):
@@ -146,7 +147,7 @@ def test_slow(server, tls):
         asked += 1
         time.sleep(0.33)
     for one in slow:
-        check(one["ended"] is not None and DEADLINE_S - 1 < one["ended"] < DEADLINE_S + 4, "%s ends after %s s" % (one["what"], one["ended"]))
+        check(one["ended"] is not None and DEADLINE_S - 1 < one["ended"] < DEADLINE_S + 10, "%s ends after %s s" % (one["what"], one["ended"]))
         one["socket"].close()
 
     def cut(text):
@@ -185,7 +186,7 @@ def test_tokens(server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
         client.sendall(GET + b"Authorization: Bearer " + b"y" * 32 + b"\r\n\r\n")
         check(client.recv(65536).startswith(b"HTTP/1.1 401"), "a wrong token")
-        client.settimeout(2)
+        client.settimeout(DEADLINE_S / 2)
         check(client.recv(65536) == b"", "a wrong token keeps its connection")
     for number in range(count):
         answer = server.raw(GET + b"Authorization: Bearer " + b"%032d" % number + b"\r\n\r\n", 5)
@@ -207,19 +208,11 @@ def test_connections(server, many):
     before_kb, before_files = server.rss_kb(), server.descriptors()
     poll, open_now = selectors.DefaultSelector(), []
     began = time.monotonic()
-    for number in range(many):
-        client = socket.socket()
-        client.bind(("127.0.1.%d" % (number % 20 + 1), 0))
-        client.setblocking(False)
-        client.connect_ex(("127.0.0.1", server.port))
-        open_now.append(client)
-        if number % 250 == 249:
-            time.sleep(0.01)
-    for client in open_now[::2]:
-        poll.register(client, selectors.EVENT_WRITE)
     asked = answered = 0
-    while (asked < many // 2 or answered < many // 2) and time.monotonic() - began < 30:
-        for key, mask in poll.select(0.5):
+
+    def turn(seconds):
+        nonlocal asked, answered
+        for key, mask in poll.select(seconds):
             if mask & selectors.EVENT_WRITE:
                 key.fileobj.send(GET + AUTH + b"\r\n")
                 poll.modify(key.fileobj, selectors.EVENT_READ)
@@ -227,23 +220,35 @@ def test_connections(server, many):
             elif key.fileobj.recv(65536).startswith(b"HTTP/1.1 200"):
                 answered += 1
                 poll.unregister(key.fileobj)
+    for number in range(many):
+        client = socket.socket()
+        client.bind(("127.0.1.%d" % (number % 20 + 1), 0))
+        client.setblocking(False)
+        client.connect_ex(("127.0.0.1", server.port))
+        open_now.append(client)
+        if number % 2 == 0:
+            poll.register(client, selectors.EVENT_WRITE)
+        if number % 250 == 249:
+            time.sleep(0.01)
+            turn(0)  # soon: those that have said nothing by their deadline are cut off
+    while (asked < many // 2 or answered < many // 2) and time.monotonic() - began < 60:
+        turn(0.5)
     took = time.monotonic() - began
+    held = server.descriptors() - before_files
     check(answered == many // 2, "%d of %d are answered" % (answered, many // 2))
     times = []
     for _ in range(200):
         at = time.monotonic()
         fine(server, "with %d connections" % many)
         times.append(time.monotonic() - at)
-    held = server.descriptors() - before_files
     check(held > many // 2, "only %d connections are open" % held)
     grown = server.rss_kb() - before_kb
     check(grown < 400000, "%d connections cost %d kB" % (held, grown))
     times.sort()
     print("%d connections within %.1f s, %d open, %d kB: an answer on a new one takes %.2f ms (median), %.2f ms (p99)"
           % (many, took, held, grown, times[100] * 1e3, times[197] * 1e3))
-    while time.monotonic() - began < DEADLINE_S + took + 4:
-        time.sleep(0.5)
-    check(server.descriptors() - before_files <= many // 2 + 10, "who says nothing keeps its connection: %d" % (server.descriptors() - before_files))
+    # Those that had an answer may wait for 75 s.
+    check(server.until(lambda: server.descriptors() - before_files <= many // 2 + 10, 40), "who says nothing keeps its connection: %d" % (server.descriptors() - before_files))
     for client in open_now:
         client.close()
     check(server.until(lambda: server.descriptors() <= before_files + 2), "%d descriptors are left" % (server.descriptors() - before_files))

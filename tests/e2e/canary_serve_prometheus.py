@@ -17,7 +17,7 @@ from canary_serve_players import fetch
 from canary_serve_rig import Server, Store, check
 
 CONFIG = """
-global: {scrape_interval: 1s, scrape_timeout: 900ms}
+global: {scrape_interval: 3s, scrape_timeout: 3s}
 scrape_configs:
   - job_name: upgate
     authorization: {credentials_file: %s}
@@ -85,7 +85,7 @@ def test(folder, prometheus):
             store.state("rolled_back", "p99")
             store.db.execute("INSERT INTO rollout_decision (at_ns, state_from, state_to, percent_to, rule, reason, who)"
                              " VALUES (1, 'running', 'rolled_back', 0, 'evidence', 'p99', 'controller')")
-            check(server.until(lambda: list(ask('gate_verdict{stage="all"}').values()) == ["2"], 15), "the fail does not arrive")
+            check(server.until(lambda: list(ask('gate_verdict{stage="all"}').values()) == ["2"], 60), "the fail does not arrive")
             check(list(ask('rollback_total{reason="evidence"}').values()) == ["1"], "rollback_total: %s" % ask("rollback_total"))
             scrapes = float(list(ask('sum(count_over_time(up{job="upgate"}[1m]))').values())[0])
             check(list(ask('sum(changes(up{job="upgate"}[1m]))').values()) == ["0"], "a scrape has failed in between")

@@ -74,7 +74,7 @@ def follow(rig, serve, process):
 
 def finish(rig, serve, verdict, rollback):
     # A breach is told before the controller has ended: the last snapshot is the one that is final.
-    check(rig.wait(lambda: serve.gate()["final"], 10) and serve.gate()["verdict"] == verdict, "at the end: %s" % serve.gate())
+    check(rig.wait(lambda: serve.gate()["final"]) and serve.gate()["verdict"] == verdict, "at the end: %s" % serve.gate())
     for number in range(3):
         check(serve.gate("?stage=%d" % number)["verdict"] == verdict, "stage %d at the end: %s" % (number, serve.gate("?stage=%d" % number)))
     check((serve.hook("rollback") == 200) == rollback and (serve.hook("confirm-promotion") == 200) == (verdict == "pass"), "hooks at the end")
@@ -95,7 +95,7 @@ def test(errors, code, verdict):
         def counted():
             return sum(int(one) for one in re.findall(r"canary_requests_total\{[^}]*\} (\d+)", fetch("GET", serve.url + "/metrics")[1]))
         # The state is read by itself, the seconds a few rows at a time: the last of them may come a moment later.
-        check(rig.wait(lambda: counted() == stored, 10) and (stored or verdict == "fail"), "/metrics counts %d, the store has %d" % (counted(), stored))
+        check(rig.wait(lambda: counted() == stored) and (stored or verdict == "fail"), "/metrics counts %d, the store has %d" % (counted(), stored))
     finally:
         serve.end()
         rig.end()

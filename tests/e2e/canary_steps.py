@@ -85,8 +85,7 @@ def requests_reach_their_arms():
         assert stage.score(early.port, 0, GOOD)[0] == 200
         with Drive(HOOKS, [steps_source(paths)]) as drive:
             drive.good("sources")
-            drive.good("poll", 100)
-            assert "no server has come" in drive.state()["problem"], drive.state()
+            assert until(lambda: drive.good("poll", 50) == {} and "no server has come" in drive.state()["problem"], 60, 0), drive.state()
             new = [stage.Server(folder, "new-%d" % i, steps=paths[1], plant=plant).ready()
                    for i, plant in enumerate(("errors:50%", "nan:25%", "stream-cut:50%", "hold:30ms"))]
             up.extend(new)
@@ -199,16 +198,15 @@ def damaged_files():
             with open(paths[1], "r+b") as file:
                 file.seek(4096 + 64)  # the first slot's count of records
                 file.write(b"\xff" * 8)
-            drive.good("poll", 200)
+            assert until(lambda: drive.good("poll", 50) == {} and "wrote over its own records" in drive.state()["problem"], 60, 0), drive.state()
             state = drive.state()
-            assert state["lost"] >= 1 and "wrote over its own records" in state["problem"] and state["kept"] == 1, state
+            assert state["lost"] >= 1 and state["kept"] == 1, state
             server.tell("200")  # its next one says where it is
             drive.good("poll", 200)
             server.tell("200")
             evidence(drive, 1, arms=[1])
             os.truncate(paths[0], 0)  # nobody writes to it: only we would fall
-            drive.good("poll", 200)
-            assert "was cut short" in drive.state()["problem"], drive.state()
+            assert until(lambda: drive.good("poll", 50) == {} and "was cut short" in drive.state()["problem"], 60, 0), drive.state()
             server.tell("200")
             evidence(drive, 1, arms=[1])
             server.close()

@@ -25,7 +25,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(SOURCE, "ci/packages.d"))
 import roots  # noqa: E402
 
-SHELL_SECONDS = 20
+SHELL_SECONDS = 60
 failures, passed_over = [], []
 
 

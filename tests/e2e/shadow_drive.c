@@ -54,11 +54,13 @@ int main(int argc, char **argv)
     int rc = shadow_open(&opts, &shadow, &err);
     json_t *seconds = json_array(), *examples = json_array();
     int64_t begin = clock_monotonic_ns(), last = begin, longest = 0;
+    uint64_t traffic = 0;
     while (rc == 0 && clock_monotonic_ns() - begin < (int64_t)(seconds_wanted * 1e9)) {
         int64_t now = clock_monotonic_ns();
         owed += rate * (double)(now - last) / 1e9;
         last = now;
         shadow_traffic(shadow, (uint64_t)owed);
+        traffic += (uint64_t)owed;
         owed -= floor(owed);
         rc = shadow_poll(shadow, 10, &err);
         longest = clock_monotonic_ns() - now > longest ? clock_monotonic_ns() - now : longest;
@@ -72,7 +74,7 @@ int main(int argc, char **argv)
         clock_sleep_until_ns(clock_monotonic_ns() + 1100000000);
         drive_take(shadow, seconds, examples);
         shadow_look(shadow, &state);
-        json_t *document = json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f}", "seconds", seconds, "examples", examples, "pairs", (json_int_t)state.pairs,
+        json_t *document = json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f}", "seconds", seconds, "examples", examples, "traffic", (json_int_t)traffic, "pairs", (json_int_t)state.pairs,
                                      "compared", (json_int_t)state.compared, "different", (json_int_t)state.different, "unanswered", (json_int_t)state.unanswered,
                                      "behind", (json_int_t)state.behind, "limit", state.limit, "ignored", state.ignored, "longest_ms", (double)longest / 1e6);
         json_dumpf(document, stdout, 0);

@@ -404,6 +404,8 @@ int controller_run(const struct controller_options *options, enum exit_code *ret
     if (rc)
         return rc;
     controller_signals = 0;
+    sigaddset(&action.sa_mask, SIGTERM); // neither comes between the other's reading of the count and its writing
+    sigaddset(&action.sa_mask, SIGINT);
     sigaction(SIGTERM, &action, &term);
     sigaction(SIGINT, &action, &interrupt);
     sigaction(SIGHUP, &ignore, &hangup);
