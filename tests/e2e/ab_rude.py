@@ -164,7 +164,7 @@ def memory_peak(pid):
 def test_flood_of_output(case):
     """300 MB on stdout: neither in the memory of upgate nor on the disk, and the end of it is kept."""
     flood = "head -c 300000000 /dev/zero | tr '\\0' x; echo; echo the last words; "
-    case.plan({"command": [SH, "-c", flood + "[ $SIDE = a ] || exit 5"]}, interleave="launches")
+    case.plan({"command": [SH, "-c", flood + "[ $SIDE = a ] || exit 5"]}, interleave="launches", timeout="100s")
     os.makedirs(case.path("tmp"))
     process = case.start("ab", case.plan_path, "-o", case.db_path, env={"TMPDIR": case.path("tmp")})
     peak, blocks = 0, 0
