@@ -223,14 +223,19 @@ def resident(pid):
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def quick(server, values, count=5):
-    """Seconds of the quickest of some requests."""
-    times = []
-    for i in range(count):
-        begin = time.monotonic()
-        assert stage.score(server.port, i, values)[0] == 200
-        times.append(time.monotonic() - begin)
-    return min(times)
+def seconds(server, values):
+    """Of one request. What holds it for 100 times as long as it took may hold it long on a busy machine."""
+    begin = time.monotonic()
+    assert stage.score(server.port, 1, values, 120)[0] == 200
+    return time.monotonic() - begin
+
+
+def quickest(server, values, limit_s):
+    """Seconds of the first request that takes less than the limit: each may be held up by the machine, all are held by a plant only."""
+    end, least = time.monotonic() + 60, seconds(server, values)
+    while least >= limit_s and time.monotonic() < end:
+        least = min(least, seconds(server, values))
+    return least
 
 
 def plants(kind, up):
@@ -252,11 +257,11 @@ def plants(kind, up):
         assert kind_of or math.isfinite(body["scores"][0])
     kind.check("leak:1M leaks", resident(server.pid) - before > 30 << 20, resident(server.pid) - before)
     kind.check("nan:50%: null, and said in the header", wrong == 20, wrong)
-    # Held longer by 100 times: what the machine adds is small beside it.
+    # Held longer by 100 times, of 2 ms and more.
     server = kind.start("--max-wait", "2ms", plant="slow-long:10000%")
     up.append(server)
     most = stage.get(server.port, "/health")[2]["features"][1]
-    short, long = quick(server, GOOD[:14]), quick(server, [0.5] * most)
+    short, long = quickest(server, GOOD[:14], 0.1), seconds(server, [0.5] * most)
     kind.check("slow-long: long requests only", short < 0.1 < long, (short, long))
 
 
