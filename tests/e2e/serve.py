@@ -46,7 +46,7 @@ class Kind:
 
     def load(self, server, *options):
         self.count += 1
-        return stage.Load(self.folder, server.port, *options, name="load-%d" % self.count)
+        return stage.Load(self.folder, server.port, "--timeout", "60s", *options, name="load-%d" % self.count)  # a busy machine fails no request
 
     def check(self, what, good, detail=""):
         check("%s: %s" % (self.name, what), good, detail)
