@@ -33,6 +33,11 @@ def sides(account):
     return {side["side"]: side for side in account["sides"]}
 
 
+def loaded(folder, proxy, *options):
+    """A client that waits longer for an answer than a busy machine takes."""
+    return stage.Load(folder, proxy.port, "--timeout", "60s", *options)
+
+
 def answered(server, more):
     """So many more requests, as the server counts them."""
     before = server.stats()["answers"].get("200", 0)
@@ -50,7 +55,7 @@ def shifting(folder):
         up.append(new)
         proxy = stage.Proxy(folder, [("old", old.port), ("new", new.port)], stage.free_port())
         up.append(proxy)
-        load = stage.Load(folder, proxy.port, "--rate", "500", "--duration", "10min", "--reference", "old")
+        load = loaded(folder, proxy, "--rate", "500", "--duration", "10min", "--reference", "old")
         up.append(load)
         for weight, more in ((3, 5), (26, 50), (128, 300)):
             proxy.weights(new=weight, old=256 - weight)
@@ -85,7 +90,7 @@ def terminated_under_load(folder):
         proxy = stage.Proxy(folder, [("old", old.port), ("new", new.port)], stage.free_port())
         up.append(proxy)
         proxy.weights(old=1, new=255)
-        load = stage.Load(folder, proxy.port, "--rate", "500", "--duration", "10min")
+        load = loaded(folder, proxy, "--rate", "500", "--duration", "10min")
         up.append(load)
         check("it serves", answered(new, 500))
         code = new.stop()
@@ -104,7 +109,7 @@ def faults(folder):
             proxy = stage.Proxy(folder, [("old", old.port), ("new", new.port)], stage.free_port())
             up.append(proxy)
             proxy.weights(old=128, new=128)
-            load = stage.Load(folder, proxy.port, "--requests", "2000", "--rate", "1000", "--reference", "old", "--pool", "97")
+            load = loaded(folder, proxy, "--requests", "2000", "--rate", "1000", "--reference", "old", "--pool", "97")
             up.append(load)
             account = load.account()
             found = account[key]
@@ -123,7 +128,7 @@ def killed(folder):
         proxy = stage.Proxy(folder, [("old", old.port), ("new", new.port)], stage.free_port())
         up.append(proxy)
         proxy.weights(old=128, new=128)
-        load = stage.Load(folder, proxy.port, "--rate", "400", "--duration", "10min", "--log", os.path.join(folder, "log.csv"))
+        load = loaded(folder, proxy, "--rate", "400", "--duration", "10min", "--log", os.path.join(folder, "log.csv"))
         up.append(load)
         check("a killed side: it serves", answered(new, 200))
         begin_ns = time.time_ns()
