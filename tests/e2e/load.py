@@ -93,6 +93,8 @@ class Played:
 def send(play, *options, requests=200, rate=500):
     """(account, server, exit status)"""
     server = Played(play)
+    if "--timeout" not in options:
+        options = ("--timeout", "60s") + options  # the server is of Python, and the machine may be busy
     run = subprocess.run([stage.LOAD, "--requests", str(requests), "--rate", str(rate), "--kind", "dlrm", "--features", "14..28", "--quiet"]
                          + list(options) + ["http://127.0.0.1:%d/score" % server.port], capture_output=True, text=True, timeout=120)
     server.close()
