@@ -101,7 +101,7 @@ def stopped(case):
 
 
 def kill_while_frozen(case, is_frozen, **options):
-    case.plan(SLOW, interleave="slices", block="50ms")
+    case.plan(SLOWER, interleave="slices", block="50ms")
     process = case.start("ab", case.plan_path, "-o", case.db_path, **options)
     deadline = time.monotonic() + 60
     while not is_frozen(process):
@@ -128,7 +128,7 @@ def test_kill_while_a_side_is_stopped_by_signals(case):
 def test_kill_while_children_without_the_mark_are_stopped(case):
     """They cleared their environment, and there is no cgroup: their keeper knows them by descent."""
     name = "rig-%s" % case.mark[-8:]
-    case.plan({"command": ["bash", "-c", "env -i bash -c 'exec -a %s sleep 1000' & sleep 0.3; %s" % (name, WORK)]},
+    case.plan({"command": ["bash", "-c", "env -i bash -c 'exec -a %s sleep 1000' & sleep 2; %s" % (name, WORK)]},
               interleave="slices", block="50ms")
     process = case.start("ab", case.plan_path, "-o", case.db_path, command=without_cgroups())
     deadline = time.monotonic() + 60
