@@ -4,6 +4,7 @@
 judged by them; where no rule cuts both sides alike the whole is judged, and the reason said. The torch is a few lines
 (fake_torch), so that launches are short; found_steps.py has the real ones."""
 import os
+import re
 import sys
 import time
 
@@ -59,10 +60,10 @@ def test_an_unchanged_program(case):
 
 
 def test_a_slower_step_is_found_as_with_step_calls(case):
-    """Half as much again in each step: the same verdict as a program with step calls, and the ratio that both have."""
+    """Twice as long in each step: the same verdict as a program with step calls, and the ratio that both have."""
     ratios = []
     for calls in ("iter", "__import__('upgate').steps"):
-        program(case, "train(60, steps=%s)" % calls, {"SLEEP": "0.01"}, {"SLEEP": "0.015"},
+        program(case, "train(40, steps=%s)" % calls, {"SLEEP": "0.02"}, {"SLEEP": "0.04"},
                 gate={"metrics": {"step_time": {"margin": "5%"}}})
         done = case.run()
         check_code(done, 1)
@@ -70,8 +71,8 @@ def test_a_slower_step_is_found_as_with_step_calls(case):
         assert verdict == "fail", str(done)
         ratios.append(ratio)
         os.unlink(case.db_path)
-    # Each is of three pairs, maybe on a busy machine: steps of 3 ms showed 1.62 and 1.48 there.
-    assert all(1.3 < ratio < 1.7 for ratio in ratios), ratios
+    # Each is of three pairs, maybe on a busy machine, where each sleep lasts longer by some ms.
+    assert all(1.3 < ratio < 2.4 for ratio in ratios), ratios
 
 
 def test_several_ranks_that_nobody_announced(case):
@@ -206,7 +207,9 @@ def test_steps_of_a_warm_up_only(case):
     """Most of the work comes behind the last step: replays, say, by something that has no hooks."""
     program(case, "train(20)\ntime.sleep(5.3)", looks=[2], gate=dict(WHOLE["gate"], alpha="40%"))
     done = case.run()
-    check_says(done, "Optimizer.step of SGD: the last of 20 is over 5.", "most of the work is in none", "judged on total time")
+    check_says(done, "Optimizer.step of SGD: the last of 20 is over ", "most of the work is in none", "judged on total time")
+    behind = re.search(r"the last of 20 is over (\d+\.\d)", done.err + done.out)
+    assert behind and 5 <= float(behind.group(1)) < 60, str(done)
     assert interleave(case) == "slices" and case.value("SELECT gating FROM cell WHERE metric = 'total_time'") == 1
 
 

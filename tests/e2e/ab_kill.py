@@ -18,6 +18,7 @@ from ab_store import check_kept, earlier, wait_for_pairs
 SEED, KILLS = 20240607, 15
 MODEL = {"model": "dlrm", "steps": 30, "size": "small"}
 SLOW = {"command": [SH, "-c", "sleep 0.3; " + WORK]}
+SLOWER = {"command": [SH, "-c", "sleep 1; " + WORK]}  # a run of few pairs that is still there when its first one has been seen
 
 
 def has_run(case):
@@ -81,12 +82,26 @@ def frozen(pid):
     return found
 
 
+def models_that_wait(case, launches):
+    """Models of which all launches but the first ones wait while the file 'wait' is there: a run cannot be over before it is interrupted."""
+    os.mkdir(case.path("launched"))
+    case.write("wait", "")
+    os.mkdir(case.path("waiting"))
+    case.write("waiting/dlrm", """#!/bin/sh
+count() { echo $#; }
+: >"%s/$$"
+while [ -e "%s" ] && [ "$(count "%s"/*)" -gt %d ]; do sleep 0.05; done
+exec "%s/dlrm" "$@"
+""" % (case.path("launched"), case.path("wait"), case.path("launched"), launches, ab_rig.NATIVE), 0o755)
+    return {"models": case.path("waiting")}
+
+
 def stopped(case):
     return [text for text in processes(case.mark) if text.endswith(" T")]
 
 
 def kill_while_frozen(case, is_frozen, **options):
-    case.plan(SLOW, interleave="slices", block="50ms")
+    case.plan(SLOWER, interleave="slices", block="50ms")
     process = case.start("ab", case.plan_path, "-o", case.db_path, **options)
     deadline = time.monotonic() + 60
     while not is_frozen(process):
@@ -113,7 +128,7 @@ def test_kill_while_a_side_is_stopped_by_signals(case):
 def test_kill_while_children_without_the_mark_are_stopped(case):
     """They cleared their environment, and there is no cgroup: their keeper knows them by descent."""
     name = "rig-%s" % case.mark[-8:]
-    case.plan({"command": ["bash", "-c", "env -i bash -c 'exec -a %s sleep 1000' & sleep 0.3; %s" % (name, WORK)]},
+    case.plan({"command": ["bash", "-c", "env -i bash -c 'exec -a %s sleep 1000' & sleep 2; %s" % (name, WORK)]},
               interleave="slices", block="50ms")
     process = case.start("ab", case.plan_path, "-o", case.db_path, command=without_cgroups())
     deadline = time.monotonic() + 60
@@ -195,7 +210,7 @@ def hiding(kinds):
 
 
 def end_by(case, number, workload, **schedule):
-    case.plan(workload, looks=[30], **schedule)
+    case.plan(workload, looks=[100], **schedule)
     process = case.start("ab", case.plan_path, "-o", case.db_path, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     wait_for_pairs(case, 1)
     time.sleep(0.1)
@@ -228,12 +243,14 @@ def test_a_hang_up_that_nohup_ignores(case):
 
 
 def test_interrupted_run_goes_on(case):
-    case.plan(MODEL, looks=[6])
+    models = models_that_wait(case, 2)
+    case.plan(MODEL, models, models, looks=[6])
     process = case.start("ab", case.plan_path, "-o", case.db_path)
     wait_for_pairs(case, 1)
     process.send_signal(signal.SIGINT)
     check_code(case.finish(process), 3)
     before = earlier(case)
+    os.unlink(case.path("wait"))
     check_judged(case, case.resume())
     check_kept(case, before)
 
@@ -270,7 +287,7 @@ def test_a_side_that_is_upgraded_meanwhile(case):
 def test_a_side_that_is_not_there_for_a_while(case):
     """Said each time, and no failure of that side: once it is back the run goes on."""
     os.symlink(SH, case.path("shell"))
-    case.plan({"command": ["{python}", "-c", "sleep 0.3; " + WORK], "steps_from": "off"}, {"python": SH},
+    case.plan({"command": ["{python}", "-c", "sleep 1; " + WORK], "steps_from": "off"}, {"python": SH},
               {"python": case.path("shell")}, looks=[4], interleave="launches")
     interrupt_after(case, case.start("ab", case.plan_path, "-o", case.db_path), 1)
     before = earlier(case)
@@ -327,7 +344,7 @@ def test_interrupted_in_its_control(case):
 
 def test_the_guardian_is_killed(case):
     """A new one takes its place; without upgate, that one cleans up."""
-    case.plan(SLOW, looks=[4])
+    case.plan(SLOWER, looks=[4])
     process = case.start("ab", case.plan_path, "-o", case.db_path)
     wait_for_pairs(case, 1)
     killed = 0

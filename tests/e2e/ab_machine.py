@@ -149,12 +149,12 @@ def test_no_room_in_shared_memory(case):
 
 def test_room_in_shared_memory_for_one_rank_of_two(case):
     """Told at once: the rank without room would never be held, and the other waits for it."""
-    case.plan({"model": "allreduce", "ranks": 2, "steps": 60, "size": "small"})
+    case.plan({"model": "allreduce", "ranks": 2, "steps": 60, "size": "small"}, timeout="100s")
     started = time.monotonic()
     done = case.run(command=in_namespace("mount -t tmpfs -o size=7m tmpfs /dev/shm"))
     check_code(done, 4)
     check_says(done, "no room in /dev/shm for the step records of side", "--shm-size")
-    assert time.monotonic() - started < 15  # the timeout is 20 s
+    assert time.monotonic() - started < 90  # the timeout is 100 s
 
 
 def test_shared_memory_is_read_only(case):

@@ -5,6 +5,7 @@ memory, writes NaN, makes no step call. The exit code follows the rules (the can
 the baseline: inconclusive; cannot be executed: operational), and the output says who, how, and what the side
 itself had to say."""
 import os
+import time
 
 import ab_rig
 from ab_rig import SH, WORK, Skip, check_code, check_judged, check_says
@@ -209,6 +210,18 @@ def test_candidate_is_killed_for_want_of_memory(case):
     assert case.value("SELECT count(*) FROM launch WHERE state = 'oom'") >= 1
 
 
+def remove_group(group):
+    """What was in it has ended, and may be on its way out."""
+    deadline = time.monotonic() + ab_rig.CLEAN_S
+    while True:
+        try:
+            return os.rmdir(group)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
 def memory_group(case, limit_bytes):
     """A memory cgroup with a limit, v1 or v2."""
     for line in open("/proc/mounts"):
@@ -222,7 +235,7 @@ def memory_group(case, limit_bytes):
         group = "%s/rig-%d" % (where, os.getpid())
         try:
             os.mkdir(group)
-            case.undo.append(lambda: os.rmdir(group))
+            case.undo.append(lambda: remove_group(group))
             with open("%s/%s" % (group, name), "w") as file:
                 file.write(str(limit_bytes))
             return group

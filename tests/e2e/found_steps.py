@@ -346,7 +346,7 @@ for i in range(20):
     if i == 10:
         with torch.no_grad():
             model.eval()()
-            time.sleep(1)
+            time.sleep(3)
         model.train()
     graph.replay()
     optimizer.step()
@@ -357,7 +357,7 @@ def check_evaluated(python):
     """An evaluation is no part of the step, also where forward and backward are replayed and the optimizer is called."""
     lines = launch(python, "-c", EVALUATED, MORE_PATH=os.path.join(HERE, "fake_torch"))
     took_ns = [step["end_ns"] - step["begin_ns"] for step in steps(lines)]
-    assert len(took_ns) == 20 and took_ns[10] < 900000000, took_ns
+    assert len(took_ns) == 20 and took_ns[10] < 2900000000, took_ns
     assert text(lines, 0, "steps_from") == "optimizer" and phases(lines) == {"data", "graph", "optimizer"}, (text(lines, 0, "steps_from"), phases(lines))
 
 

@@ -93,6 +93,8 @@ class Played:
 def send(play, *options, requests=200, rate=500):
     """(account, server, exit status)"""
     server = Played(play)
+    if "--timeout" not in options:
+        options = ("--timeout", "60s") + options  # the server is of Python, and the machine may be busy
     run = subprocess.run([stage.LOAD, "--requests", str(requests), "--rate", str(rate), "--kind", "dlrm", "--features", "14..28", "--quiet"]
                          + list(options) + ["http://127.0.0.1:%d/score" % server.port], capture_output=True, text=True, timeout=120)
     server.close()
@@ -150,7 +152,7 @@ def outcomes():
 
 
 def endings():
-    account, _server, _code = send(every(10, lambda number: (time.sleep(0.4), (b"", True))[1]), "--timeout", "200ms")
+    account, _server, _code = send(every(10, lambda number: (time.sleep(12), (b"", True))[1]), "--timeout", "4s")
     expect("no answer in time", account, ok=180, timed_out=20)
     account, server, _code = send(lambda number: (b"", True))
     # None of these connections had carried an answer: nothing may be sent again.
@@ -200,11 +202,12 @@ def times(folder):
     check("latency counts from when a request was due", account["latency_ms"]["max"] > 1500, account["latency_ms"])
     server = Played(lambda number: (right(number), False))
     load = stage.Load(folder, server.port, "--rate", "200", "--duration", "10min", "--kind", "dlrm", "--features", "14")
-    time.sleep(1)
+    stage.until(lambda: server.requests > 100, 60)
+    answered = server.requests
     load.signal(signal.SIGTERM)
-    account = load.account(20)
+    account = load.account(60)
     server.close()
-    check("SIGTERM ends it with an account", account["failed"] == 0 and 100 < account["sent"] < 400 and account["balanced"], account)
+    check("SIGTERM ends it with an account", account["failed"] == 0 and 100 < answered <= account["sent"] < 60 * 200 and account["balanced"], account)
 
 
 def usage(folder):

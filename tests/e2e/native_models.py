@@ -209,17 +209,17 @@ def case_dead_rank():
     """A rank that is killed from outside ends the others and the program, as itself."""
     for name in ("dlrm-sharded", "ddp", "fsdp"):
         work = subprocess.Popen([program(name), "--size", "small", "--steps", "1000000", "--ranks", "3"], env=clean_env(), stdout=subprocess.PIPE)
-        children = []
-        for _ in range(500):
-            children = descendants(work.pid)
-            if len(children) == 3:
-                break
-            time.sleep(0.01)
+        children = wait_for_children(work, 3)
+        check(name + ": ranks", len(children), 3)
+        if len(children) != 3:
+            work.kill()
+            work.communicate()
+            continue
         time.sleep(0.2)  # in their steps
         os.kill(children[1], signal.SIGKILL)
         out = work.communicate(timeout=60)[0]
         check(name + ": a killed rank", (work.returncode, out), (-signal.SIGKILL, b""))
-        check(name + ": nobody is left", [pid for pid in children if not gone(pid)], [])
+        check(name + ": nobody is left", those_left(children), [])
 
 
 def case_builds():
@@ -368,21 +368,35 @@ def gone(pid):
         return True
 
 
+def wait_for_children(work, count):
+    """They are forked one by one, and a busy machine takes its time."""
+    deadline = time.monotonic() + 60
+    while len(descendants(work.pid)) < count and work.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return descendants(work.pid)
+
+
+def those_left(pids):
+    """Of processes that are to end at once those that live on."""
+    deadline = time.monotonic() + 15
+    while not all(map(gone, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return [pid for pid in pids if not gone(pid)]
+
+
 def case_hang():
     for name in MODELS:
         work = subprocess.Popen([program(name), "--size", "small", "--steps", "6", "--plant", "hang:2"],
                                 env=clean_env(), stdout=subprocess.PIPE)
+        ranks = 2 if name in SEVERAL else 0
+        wait_for_children(work, ranks)
         time.sleep(1)
         check(name + " hangs", work.poll(), None)
         children = descendants(work.pid)
-        check(name + " ranks", len(children), 2 if name in SEVERAL else 0)
+        check(name + " ranks", len(children), ranks)
         work.kill()
         work.communicate()
-        for _ in range(200):
-            if all(gone(pid) for pid in children):
-                break
-            time.sleep(0.02)
-        check(name + " leaves nobody behind", [pid for pid in children if not gone(pid)], [])
+        check(name + " leaves nobody behind", those_left(children), [])
 
 
 def peak_memory(name, *options):

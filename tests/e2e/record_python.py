@@ -21,6 +21,7 @@ CUPTI = os.path.join(MOCK, "cupti-13.0", "libcupti.so.13")
 CUDA = os.path.join(MOCK, "libcuda.so.1")
 LIBRARY = os.path.join(BUILD, "libupgate_inject.so")
 LAUNCH, CONTEXT, STREAM = 0, 11, 12  # enum fake_what
+HEARTBEAT_AT = 64  # struct ug_spool_header
 STEPS = 3
 
 
@@ -39,6 +40,20 @@ def wait_until(what, condition):
         time.sleep(0.01)
 
 
+def is_recorded():
+    """Has the recorder found the spool of this process? Whoever ends before that has not been recorded."""
+    for name in os.listdir("/proc/self/fd"):
+        path = os.path.join("/proc/self/fd", name)
+        try:
+            if "memfd:upgate-spool" in os.readlink(path):
+                with open(path, "rb") as file:
+                    file.seek(HEARTBEAT_AT)
+                    return file.read(4) != bytes(4)
+        except OSError:
+            pass  # the folder's own, closed meanwhile
+    return False
+
+
 def program():
     ctypes.CDLL(CUPTI, ctypes.RTLD_GLOBAL)
     cuda = ctypes.CDLL(CUDA)
@@ -52,6 +67,7 @@ def program():
     play(CONTEXT)
     play(STREAM)
     wait_until("tracing has begun", lambda: "upgate._trace" in sys.modules and gc.callbacks)
+    wait_until("the recorder is there", is_recorded)
     from python_trace import collect, fake_torch
     torch = fake_torch()
 

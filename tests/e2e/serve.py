@@ -46,14 +46,14 @@ class Kind:
 
     def load(self, server, *options):
         self.count += 1
-        return stage.Load(self.folder, server.port, *options, name="load-%d" % self.count)
+        return stage.Load(self.folder, server.port, "--timeout", "60s", *options, name="load-%d" % self.count)  # a busy machine fails no request
 
     def check(self, what, good, detail=""):
         check("%s: %s" % (self.name, what), good, detail)
 
 
 def readiness(kind, up):
-    server = kind.start(plant="warm:1500ms", ready=False)
+    server = kind.start(plant="warm:6s", ready=False)
     up.append(server)
     kind.check("not ready before it is warm", stage.get(server.port, "/ready")[0] == 503)
     kind.check("healthy before it is warm", stage.get(server.port, "/health")[0] == 200)
@@ -96,8 +96,16 @@ def batching(kind, up):
     lists = [[round(math.sin(i + j), 3) for j in range(13)] + [i, 2 * i] for i in range(96)]
     alone = [stage.score(server.port, i, values)[2]["scores"][0] for i, values in enumerate(lists)]
     before = server.stats()
-    with concurrent.futures.ThreadPoolExecutor(96) as pool:
-        together = list(pool.map(lambda pair: stage.score(server.port, *pair)[2], enumerate(lists)))
+    # One thread on connections that are there already: what 96 threads send on a busy machine does not come at once.
+    clients = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in lists]
+    bodies = [json.dumps({"id": i, "features": values}).encode() for i, values in enumerate(lists)]
+    for client in clients:
+        client.connect()
+    for client, body in zip(clients, bodies):
+        client.request("POST", "/score", body)
+    together = [json.loads(client.getresponse().read()) for client in clients]
+    for client in clients:
+        client.close()
     after = server.stats()
     batches = after["batches"] - before["batches"]
     kind.check("96 requests at once make batches", 6 <= batches <= 48, batches)
@@ -202,11 +210,12 @@ def swapping(kind, up):
     slow = kind.start("--models", folder, plant="warm:5s")
     up.append(slow)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        first = pool.submit(stage.get, slow.port, "/reload", b'{"path":"seed2.json"}')
-        time.sleep(1)
-        kind.check("one swap at a time", stage.get(slow.port, "/reload", b'{"path":"seed2.json"}')[0] == 409)
+        # Whichever comes first; the other one is refused at once.
+        swaps = [pool.submit(stage.get, slow.port, "/reload", b'{"path":"seed2.json"}', 60) for _ in range(2)]
+        concurrent.futures.wait(swaps, return_when=concurrent.futures.FIRST_COMPLETED)
         kind.check("the old model answers meanwhile", stage.score(slow.port, 1, GOOD)[2]["model"] == "dlrm-small-1")
-        kind.check("the first one is done", first.result()[0] == 200)
+        codes = sorted(swap.result()[0] for swap in swaps)
+        kind.check("one swap at a time, and that one is done", codes == [200, 409], codes)
 
 
 def resident(pid):
@@ -214,14 +223,19 @@ def resident(pid):
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def quick(server, values, count=5):
-    """Seconds of the quickest of some requests."""
-    times = []
-    for i in range(count):
-        begin = time.monotonic()
-        assert stage.score(server.port, i, values)[0] == 200
-        times.append(time.monotonic() - begin)
-    return min(times)
+def seconds(server, values):
+    """Of one request. What holds it for 100 times as long as it took may hold it long on a busy machine."""
+    begin = time.monotonic()
+    assert stage.score(server.port, 1, values, 120)[0] == 200
+    return time.monotonic() - begin
+
+
+def quickest(server, values, limit_s):
+    """Seconds of the first request that takes less than the limit: each may be held up by the machine, all are held by a plant only."""
+    end, least = time.monotonic() + 60, seconds(server, values)
+    while least >= limit_s and time.monotonic() < end:
+        least = min(least, seconds(server, values))
+    return least
 
 
 def plants(kind, up):
@@ -243,11 +257,11 @@ def plants(kind, up):
         assert kind_of or math.isfinite(body["scores"][0])
     kind.check("leak:1M leaks", resident(server.pid) - before > 30 << 20, resident(server.pid) - before)
     kind.check("nan:50%: null, and said in the header", wrong == 20, wrong)
-    # Held longer by 100 times: what the machine adds is small beside it.
+    # Held longer by 100 times, of 2 ms and more.
     server = kind.start("--max-wait", "2ms", plant="slow-long:10000%")
     up.append(server)
     most = stage.get(server.port, "/health")[2]["features"][1]
-    short, long = quick(server, GOOD[:14]), quick(server, [0.5] * most)
+    short, long = quickest(server, GOOD[:14], 0.1), seconds(server, [0.5] * most)
     kind.check("slow-long: long requests only", short < 0.1 < long, (short, long))
 
 

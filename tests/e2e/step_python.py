@@ -229,10 +229,10 @@ def work_threads():
     import threading
     import upgate
 
-    count = [0]
+    count, end = [0], threading.Event()
 
     def spin():
-        while count[0] >= 0:
+        while not end.is_set():
             count[0] += 1
             time.sleep(0.001)
 
@@ -243,7 +243,7 @@ def work_threads():
     before = count[0]
     with upgate.step():
         held = count[0] - before
-        count[0] = -10 ** 9
+        end.set()
     thread.join()
     print(held)
 
@@ -256,8 +256,8 @@ def work_held():
         raise InterruptedError("woken")
 
     signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
         with upgate.step():
             print("ran")
     except InterruptedError:

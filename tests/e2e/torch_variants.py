@@ -116,7 +116,7 @@ def check_skips_and_plants(version, runs):
         check(run["status"] == 77 and run["stderr"].count("\n") == 1 and any(part in run["stderr"] for part in reason.split("|")),
               "%s: %s %s: %s, %r" % (version, model, variant, run["status"], run["stderr"]))
     hang, skew = runs["deadlock"], runs["skew"]
-    check(hang["status"] == 1 and "Timeout" in hang["stderr"] and "variants.py" in hang["stderr"] and hang["seconds"] < 60,
+    check(hang["status"] == 1 and "Timeout" in hang["stderr"] and "variants.py" in hang["stderr"] and hang["seconds"] < 200,
           "%s: the watchdog ends a hang, and shows where: %s" % (version, hang["stderr"]))
     check(skew["status"] == 1 and "scores of the serving graph" in skew["stderr"], "%s: another serving graph is told: %s" % (version, skew["stderr"]))
     check(off(runs["math"], runs["transformer train"]) < EXACT, version + ": attention in separate operators computes the same")

@@ -55,8 +55,9 @@ def main():
     if "RANK" in os.environ:
         torch.distributed.destroy_process_group()
         # A thread of gloo that lets go of a Python object while the interpreter ends aborts it: one in four jobs of torch 2.13, without
-        # upgate as well, and none of 16 behind a sleep.
-        time.sleep(0.3)
+        # upgate as well, and none of 16 behind a sleep of 0.3 s; that thread may stand still for as long on a busy machine. os._exit() would
+        # take from upgate the word that this process has ended well.
+        time.sleep(1.5)
 
 
 if __name__ == "__main__":
