@@ -197,7 +197,7 @@ static ssize_t target_text(const struct target_question *question, char *bytes)
         target_close(fd);
         fd = -1;
     }
-    return done ? (ssize_t)done : got;
+    return got < 0 ? -1 : (ssize_t)done; // a part of it would be taken for all
 }
 
 // Messages side by side, each at a multiple of four bytes. Only those for which there is room are taken.
