@@ -79,6 +79,14 @@ const char *environment_get(enum environment_id id)
     return value && *value ? value : NULL;
 }
 
+void environment_put_first(const char *list, const char *dir)
+{
+    const char *old = getenv(list);
+    char *value = old && *old ? xasprintf("%s:%s", dir, old) : xstrdup(dir);
+    setenv(list, value, 1);
+    free(value);
+}
+
 void environment_check(char *const *variables,
                        void (*unknown)(const char *name, const char *nearest))
 {

@@ -37,6 +37,9 @@ const char *environment_help(enum environment_id id);
 // The value; NULL when unset or empty. Not copied.
 const char *environment_get(enum environment_id id);
 
+// In a child before exec: `dir` in front of a list of directories, such as PATH.
+void environment_put_first(const char *list, const char *dir);
+
 // Call `unknown` for every UPGATE_* of `variables` ("NAME=value", NULL-terminated) that is not in
 // the table; nearest may be NULL.
 void environment_check(char *const *variables,

@@ -25,14 +25,6 @@ char *python_steps_dir(void)
     return xasprintf("%s/python", dir);
 }
 
-void python_steps_lead(const char *variable, const char *dir)
-{
-    const char *old = getenv(variable);
-    char *value = old && *old ? xasprintf("%s:%s", dir, old) : xstrdup(dir);
-    setenv(variable, value, 1);
-    free(value);
-}
-
 void python_steps_unset(void)
 {
     unsetenv(environment_name(ENVIRONMENT_STEPS_FROM));
@@ -43,8 +35,8 @@ void python_steps_set(const char *python_dir, const char *step)
 {
     char *start = xasprintf("%s/start", python_dir);
     python_steps_unset();
-    python_steps_lead("PYTHONPATH", python_dir);
-    python_steps_lead("PYTHONPATH", start);
+    environment_put_first("PYTHONPATH", python_dir);
+    environment_put_first("PYTHONPATH", start);
     setenv(environment_name(ENVIRONMENT_STEPS_FROM), "auto", 1);
     if (step)
         setenv(environment_name(ENVIRONMENT_STEP), step, 1);

@@ -8,10 +8,7 @@
 // where the own program cannot be found.
 char *python_steps_dir(void);
 
-// In a child before exec: `dir` in front of a list of directories in the environment.
-void python_steps_lead(const char *variable, const char *dir);
-
-// Likewise: python_dir leads PYTHONPATH, and steps are found by a call of `step` ("FILE.py:FUNCTION"), NULL: by what
+// In a child before exec: python_dir leads PYTHONPATH, and steps are found by a call of `step` ("FILE.py:FUNCTION"), NULL: by what
 // repeats. The variables of an outer upgate are gone in any case.
 void python_steps_set(const char *python_dir, const char *step);
 void python_steps_unset(void);

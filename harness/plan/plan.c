@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/containers/vector.h"
+#include "common/environment.h"
 #include "common/strings.h"
 #include "contracts/step_range.h"
 #include "harness/plan/plan_internal.h"
@@ -153,6 +154,27 @@ char *plan_side_directory(const struct plan_side *side, const char *path)
 char *plan_side_program(const struct plan_side *side, const char *path)
 {
     return strchr(path, '/') ? plan_side_directory(side, path) : xstrdup(path);
+}
+
+void plan_side_set_environment(const struct plan_side *side)
+{
+    for (int i = 0; i < side->env_count; i++)
+        setenv(side->env[i].name, side->env[i].value, 1);
+    for (char **dir = side->libs; dir && *dir; dir++) {
+        char *path = plan_side_directory(side, *dir);
+        environment_put_first("LD_LIBRARY_PATH", path);
+        free(path);
+    }
+    if (side->cuda) {
+        char *cuda = plan_side_directory(side, side->cuda);
+        char *lib = xasprintf("%s/lib64", cuda), *bin = xasprintf("%s/bin", cuda);
+        environment_put_first("LD_LIBRARY_PATH", lib);
+        environment_put_first("PATH", bin);
+        setenv("CUDA_HOME", cuda, 1);
+        free(lib);
+        free(bin);
+        free(cuda);
+    }
 }
 
 bool plan_workload_says_steps(const struct plan_workload *workload)

@@ -157,6 +157,8 @@ int plan_check_image(const char *name, struct error *err);
 // started in. A program without a slash is looked up in PATH. What is of an image is a path in it. The caller frees.
 char *plan_side_program(const struct plan_side *side, const char *path);
 char *plan_side_directory(const struct plan_side *side, const char *path);
+// In a child before exec: the side's variables, and its libraries and toolkit in front of those that are there.
+void plan_side_set_environment(const struct plan_side *side);
 // Does the command say how many steps it shall make?
 bool plan_workload_says_steps(const struct plan_workload *workload);
 // Is this metric gated for a workload of this mode (with step calls or not)? Applies the defaults. What nobody measures there is

@@ -299,29 +299,13 @@ void launch_set_environment(const struct launch_env *env, const struct launch_sp
     const struct plan_side *side = spec->side;
     if (spec->nodes)
         launch_set_nodes(spec);
-    for (int i = 0; i < side->env_count; i++)
-        setenv(side->env[i].name, side->env[i].value, 1);
-    for (char **dir = side->libs; dir && *dir; dir++) {
-        char *path = plan_side_directory(side, *dir);
-        python_steps_lead("LD_LIBRARY_PATH", path);
-        free(path);
-    }
-    if (side->cuda) {
-        char *cuda = plan_side_directory(side, side->cuda);
-        char *lib = xasprintf("%s/lib64", cuda), *bin = xasprintf("%s/bin", cuda);
-        python_steps_lead("LD_LIBRARY_PATH", lib);
-        python_steps_lead("PATH", bin);
-        setenv("CUDA_HOME", cuda, 1);
-        free(lib);
-        free(bin);
-        free(cuda);
-    }
+    plan_side_set_environment(side);
     const struct inject *inject = launch_steps_inject(env, spec);
     bool is_named = inject || (spec->finds_steps && plan_step_is_symbol(spec->workload->step)); // and seen from elsewhere
     if (spec->finds_steps && !is_named)
         python_steps_set(env->python_dir, spec->workload->step);
     else
-        python_steps_lead("PYTHONPATH", env->python_dir);
+        environment_put_first("PYTHONPATH", env->python_dir);
     // The sides would otherwise share and race for one byte-code cache of the models; and a first
     // launch that compiles is not the same work as a second one that does not.
     setenv("PYTHONDONTWRITEBYTECODE", "1", 0);

@@ -17,7 +17,6 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "harness/contain/inject.h"
-#include "harness/contain/python_steps.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "harness/fingerprint/table.h"
 #include "harness/image/image.h"
@@ -139,23 +138,7 @@ static int env_read_store(const char *path, const bool wanted[PLAN_SIDES], struc
 static int env_prepare(void *arg)
 {
     const struct plan_side *side = arg;
-    for (int i = 0; i < side->env_count; i++)
-        setenv(side->env[i].name, side->env[i].value, 1);
-    for (char **dir = side->libs; dir && *dir; dir++) {
-        char *path = plan_side_directory(side, *dir);
-        python_steps_lead("LD_LIBRARY_PATH", path);
-        free(path);
-    }
-    if (side->cuda) {
-        char *cuda = plan_side_directory(side, side->cuda);
-        char *lib = xasprintf("%s/lib64", cuda), *bin = xasprintf("%s/bin", cuda);
-        python_steps_lead("LD_LIBRARY_PATH", lib);
-        python_steps_lead("PATH", bin);
-        setenv("CUDA_HOME", cuda, 1);
-        free(lib);
-        free(bin);
-        free(cuda);
-    }
+    plan_side_set_environment(side);
     return side->workdir && chdir(side->workdir) ? -errno : 0;
 }
 

@@ -463,6 +463,19 @@ TEST(paths_of_a_side_are_from_here)
     check_path(plan_side_directory, &boxed, "toolkit", "toolkit");
 }
 
+// Its libraries and toolkit come before those of its own variables, and these in the place of ours.
+TEST(environment_of_a_side)
+{
+    struct plan_side side = {.name = (char *)"a", .cuda = (char *)"/opt/cuda", .libs = (char *[]){"/one", "/two", NULL}, .env_count = 1,
+                             .env = &(struct plan_env){.name = (char *)"LD_LIBRARY_PATH", .value = (char *)"/its"}};
+    setenv("LD_LIBRARY_PATH", "/ours", 1);
+    setenv("PATH", "/bin", 1);
+    plan_side_set_environment(&side);
+    CHECK_STR(getenv("LD_LIBRARY_PATH"), "/opt/cuda/lib64:/two:/one:/its");
+    CHECK_STR(getenv("PATH"), "/opt/cuda/bin:/bin");
+    CHECK_STR(getenv("CUDA_HOME"), "/opt/cuda");
+}
+
 TEST(bad_command_lines)
 {
     struct plan *plan;
