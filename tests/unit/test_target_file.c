@@ -513,30 +513,3 @@ TEST(a_stream_that_does_not_come_is_given_up_soon)
     rmdir(test_dir);
     free(fifo);
 }
-
-// Every pread(2) fails but those from the begin of a file. Whoever reads for us inherits that.
-static void test_fail_behind_the_begin(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pread64, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 3 * sizeof(uint64_t)), // its lower half: little endian
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
-    CHECK_INT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-    CHECK_INT(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
-}
-
-// As of a process that ends while its maps are read. What is mapped behind would be taken for unmapped.
-TEST(a_part_of_a_text_is_not_taken_for_all_of_it)
-{
-    char path[64];
-    size_t len = 7;
-    test_fail_behind_the_begin();
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)getpid());
-    CHECK(!target_file_text(path, 1 << 20, &len));
-    CHECK_INT(errno, EIO);
-}
