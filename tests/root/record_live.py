@@ -543,7 +543,7 @@ def test_wrong_targets(case):
             (("--pid", str(thread)), 2, "%d is a thread of process %d" % (thread, sleeper.pid)),
             (("--pid", "12x"), 2, "'12x' is no process id"),
             (("--cgroup", "/no/such/group"), 2, "no cgroup '/no/such/group'"),
-            (("--cgroup", "", "--duration", "1s"), 2, "an empty path"),
+            (("--cgroup", "", "--duration", "1s"), 2, "an empty value"),
             (("--container", "0123456789abcdef"), 2, "no cgroup belongs to a container"),
             (("--container", "12"), 2, "at least 6"),
             ((), 2, "nothing to record"),

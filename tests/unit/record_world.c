@@ -195,13 +195,13 @@ pid_t world_reader(void)
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
     char *text = string_read_file(path, 4096, NULL);
     pid_t found = 0;
-    for (char *at = text, *end; at && !found; at = end) {
+    for (char *at = text, *end; at; at = end) { // in the order of their birth: one before it may have been killed, and not yet be gone
         pid_t pid = (pid_t)strtol(at, &end, 10);
         if (pid <= 0)
             break;
         snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
         char *comm = string_read_file(path, 64, NULL);
-        found = comm && strcmp(comm, name) == 0 ? pid : 0;
+        found = comm && strcmp(comm, name) == 0 ? pid : found;
         free(comm);
     }
     free(text);
