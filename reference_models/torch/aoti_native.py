@@ -131,6 +131,13 @@ def _contracts():
     sys.exit("%s: 'contracts/%s' is missing below '%s'" % (PROGRAM, STEP_HEADERS[0], os.path.join(HERE, "aoti")))
 
 
+def _standard_library():
+    """The C++ library that torch has loaded here, or None. Where a compiler has the static one alone, its program would have two, and libtorch parts of both."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        paths = (line.rstrip("\n").split(None, 5)[-1] for line in maps)
+        return next((path for path in paths if os.path.basename(path).startswith("libstdc++.so.6")), None)
+
+
 def _command(device, source, contracts):
     """The compiler's words, without what it makes."""
     headers, libraries = _paths()
@@ -141,6 +148,9 @@ def _command(device, source, contracts):
     words.append(source)
     for path in libraries:
         words += ["-L" + path, "-Wl,-rpath," + path]
+    standard = _standard_library()
+    if standard:
+        words += [standard, "-Wl,-rpath," + os.path.dirname(standard)]
     # The rpath of the old kind goes before LD_LIBRARY_PATH: the libtorch of this side and no other. Models find their device by what is linked.
     words += ["-Wl,--disable-new-dtags", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined", "-ltorch", "-ltorch_cpu"]
     return words + (["-ltorch_cuda"] if device == "cuda" else []) + ["-lc10", "-ldl"]
