@@ -440,7 +440,7 @@ TEST(one_window_alone_gives_no_interval)
     world.workload.delta_ns = 1e6;
     world.workload.alignment = &world.alignment;
     CHECK(diff_units_make(job));
-    diff_contribute(job);
+    diff_contributions(job);
     CHECK(isnan(world.workload.contributions[0].ci_lo_ns));
     CHECK(!world.workload.contributions[0].named);
     CHECK_DBL(world.workload.contributions[0].delta_ns, 1e6, 1);

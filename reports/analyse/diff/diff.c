@@ -165,7 +165,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
     const struct align_opts opts = {.ignore_names = job->opts->ignore_names};
     workload->alignment = align_trees(workload->trees[0], workload->trees[1], &opts);
     workload->match_coverage = workload->alignment->coverage;
-    diff_contribute(job);
+    diff_contributions(job);
     if (workload->unaccounted[0] > diff_blind && workload->unaccounted[1] > diff_blind)
         return diff_unexplained(job, "the traced launches of '%s' show next to nothing of what ran: events were lost, or could not be "
                                      "recorded on this machine (`upgate doctor` says what it allows)");

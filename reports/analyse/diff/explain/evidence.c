@@ -336,3 +336,17 @@ void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
     evidence_places(&evidence);
     evidence_advice(&evidence);
 }
+
+void diff_contributions(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    struct diff_group *groups = diff_contribute(job);
+    for (size_t i = 0; i < workload->contribution_count; i++) {
+        struct diff_contribution *made = &workload->contributions[i];
+        diff_evidence(job, made, groups);
+        if (made->named)
+            diff_suspects(job, made, groups);
+    }
+    diff_rows_make(job, groups);
+    free(groups);
+}

@@ -403,7 +403,7 @@ static void slow_explain(struct slow *slow)
     double *const scratch[2] = {xcalloc(slow->pair_count + 1, sizeof *scratch[0]), xcalloc(slow->pair_count + 1, sizeof *scratch[1])};
     slow_units_make(slow);
     slow_units_windows(slow, false);
-    diff_contribute(&slow->job);
+    diff_contributions(&slow->job);
     slow->groups = xcalloc(slow->workload.alignment->count + 1, sizeof *slow->groups);
     diff_groups_make(&slow->job, slow->groups);
     slow_units_windows(slow, true);
