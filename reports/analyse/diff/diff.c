@@ -148,6 +148,9 @@ static int diff_explain(struct diff_job *job, struct error *err)
     if (job->pair_count == 0)
         return diff_unexplained(job, "no launches of '%s' were traced: `schedule: {traced_launches: 4}` in the plan makes `upgate ab` "
                                      "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run");
+    if (workload->launches[0] == 0 && job->one_sided)
+        return diff_unexplained(job, "of the traced launches of '%s' one side has no samples of what ran: all that the other side's ran "
+                                     "would be new (`upgate doctor` says what this machine allows)");
     if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 || workload->trees[1]->window_count == 0)
         return diff_unexplained(job, "the traced launches of '%s' hold no step that could be compared on both sides: they were too "
                                      "short, or nothing was recorded");
