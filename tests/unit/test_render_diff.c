@@ -553,6 +553,14 @@ TEST(slow_steps_that_failed_are_told_first)
     text = diff_text_slow_part(&part);
     CHECK_CONTAINS(text, "(a -2 ms, 0; b 4.8 ms, 5.2 ms)");
     free(text);
+    text = diff_text_slow_answer(&workload);
+    CHECK_CONTAINS(text, "What is told is 94 % of it.");
+    free(text);
+    workload.slow.told_ns = 5.5e6;
+    text = diff_text_slow_answer(&workload);
+    CHECK_CONTAINS(text, "What is told is all of it and 300 us more: what is not told goes the other way.");
+    CHECK(!strstr(text, "106 %"));
+    free(text);
     workload.slow.tail = true;
     text = diff_text_slow(&workload);
     CHECK_CONTAINS(text, "the slowest steps take 0 -> 5.2 ms more than a typical one (+5.2 ms)");

@@ -202,6 +202,7 @@ static void diff_text_parts(struct strbuf *text, const struct diff_launch_part *
 // --- what slow steps, or the slowest requests, have that typical ones have not -------------------
 
 static const double slow_unseen_min = 0.05; // of the difference; less is not worth a sentence
+static const double slow_beyond_min = 0.005; // the same; less than that beyond it reads as 100 %
 
 // "slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms)"
 static void slow_change(struct strbuf *text, const struct diff_workload *workload)
@@ -255,6 +256,9 @@ char *diff_text_slow_answer(const struct diff_workload *workload)
     double total = slow->b_ns - slow->a_ns;
     if (slow->part_count && slow->overlaps)
         strbuf_add(&text, " In sum the traced launches of the sides overlap: told is what stands apart in each.");
+    else if (slow->part_count && slow->told_ns / total > 1 + slow_beyond_min)
+        strbuf_add(&text, " What is told is all of it and %s more: what is not told goes the other way.",
+                   numbers_ns(fabs(slow->told_ns - total), NUMBERS_BUFFER));
     else if (slow->part_count)
         strbuf_add(&text, " What is told is %s of it.", diff_text_share(slow->told_ns / total, NUMBERS_BUFFER));
     if (slow->where && !slow->overlaps && slow->unseen_ns / total > slow_unseen_min)
