@@ -46,7 +46,7 @@ struct diff_contribution {
     const char *label;    // short, for people
     const char *where;    // "backward > layers.*.attn"
     double a_ns, b_ns;    // on the path, a step
-    double delta_ns, ci_lo_ns, ci_hi_ns; // at 99 % for all contributions together; NAN: one window alone gives none
+    double delta_ns, ci_lo_ns, ci_hi_ns; // at 99 % for all contributions together; NAN: one traced pair gives none
     double share;         // of the baseline's step
     bool named;           // its interval leaves out 0 and it is worth a line: what is not named is noise
     bool few;             // not named for want of traced launches: more of them, that differ as little, would tell it

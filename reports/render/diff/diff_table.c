@@ -86,7 +86,7 @@ static char *diff_change(const struct diff_workload *workload,
     if (strcmp(interval, "-") != 0)
         strbuf_add(&text, "99 %% interval %s", interval);
     else
-        strbuf_add(&text, "no interval: one window alone gives none");
+        strbuf_add(&text, "no interval: one traced pair gives none");
     if (strcmp(share, "-") != 0)
         strbuf_add(&text, "; %s of a %s", share, workload->unit);
     free(interval);
