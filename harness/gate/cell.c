@@ -300,11 +300,9 @@ static void cell_open(const struct cell_context *context, struct cell *cell,
     cell_margin(cell, margin, sizeof margin);
     int want = result->state == LOOKS_UNDECIDED ? cell_pairs_wanted(context, cell->metric, result->next, usable) : 0;
     if (context->health->state != HEALTH_OK) {
-        cell->verdict =
-            context->health->state == HEALTH_CANDIDATE_BROKEN ? CELL_FAIL : CELL_INCONCLUSIVE;
-        cell->reason =
-            xasprintf("%s%s", context->health->state == HEALTH_CANDIDATE_BROKEN ? "missing: " : "",
-                      context->health->why);
+        cell->missing = context->health->state == HEALTH_CANDIDATE_BROKEN;
+        cell->verdict = cell->missing ? CELL_FAIL : CELL_INCONCLUSIVE;
+        cell->reason = xasprintf("%s%s", cell->missing ? "missing: " : "", context->health->why);
     } else if (want) {
         cell->want_main = want;
         cell->reason = context->ended
@@ -338,6 +336,7 @@ static bool cell_settle_missing(const struct cell_context *context, struct cell 
     if (seen[0] && !seen[1]) {
         // Who moved to another framework, or its model to another process, tells of no GPU either: nobody asked for that metric by name.
         bool guessed = cell->metric == METRIC_PEAK_GPU_MEMORY && context->gate->metrics_default;
+        cell->missing = true;
         cell->verdict = guessed ? CELL_INCONCLUSIVE : CELL_FAIL;
         cell->reason = xasprintf("missing: measured on the baseline only (candidate: %s)",
                                  measure_reason_text(last_b->reason[cell->metric]));

@@ -29,6 +29,7 @@ struct cell {
     enum cell_verdict verdict;
     bool improved; // better by more than the margin, of work that was counted
     bool doubted;  // gated, and better by more than the margin: it may be less work
+    bool missing;  // the candidate has none, and the baseline has
     char *reason;
     // What the run loop and the summary want to know.
     double excess;    // log distance of the estimate beyond the margin, positive = worse; NAN

@@ -68,8 +68,7 @@ static struct summary_count summary_count_cells(const struct run_facts *run)
             count.gated++;
             count.of[cell->verdict]++;
             count.improved += cell->improved && cell->verdict == CELL_PASS;
-            count.fails_measured += cell->verdict == CELL_FAIL && !isnan(cell->excess) &&
-                                    strncmp(cell->reason, "missing: ", strlen("missing: ")) != 0;
+            count.fails_measured += cell->verdict == CELL_FAIL && !isnan(cell->excess) && !cell->missing;
             if (!(cell->verdict == CELL_FAIL && summary_has_part(&run->workloads[i], cell)) &&
                 summary_worse(cell, count.worst[cell->verdict]))
                 count.worst[cell->verdict] = cell;

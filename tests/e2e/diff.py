@@ -446,6 +446,13 @@ def test_bad_input():
     refused(change("void.db", "good.db", "DELETE FROM step WHERE launch_id IN (SELECT l.id FROM launch l JOIN pair p ON "
                    "p.id = l.pair_id WHERE p.phase = 'traced')", "DELETE FROM block WHERE pair_id IN (SELECT id FROM pair "
                    "WHERE phase = 'traced')", "DELETE FROM gpu_op", "DELETE FROM sample", "DELETE FROM gap"), 4, "nothing is explained")
+    # Samples of one side alone: no function of the other one is known, and none is new.
+    half = ("DELETE FROM sample WHERE thread_id IN (SELECT t.id FROM thread t JOIN process p ON p.id = t.process_id JOIN recording r ON "
+            "r.id = p.recording_id JOIN launch l ON l.id = r.launch_id WHERE l.side = 1%s)")
+    refused(change("half.db", "good.db", half % ""), 4, "one side has no samples")
+    few = document(change("few.db", "good.db", half % " AND l.id = (SELECT max(launch_id) FROM recording)"))
+    assert few["contributions"] and sum("no samples of the candidate were recorded" in note for note in few["notes"]) == 1, few["notes"]
+    assert few["traced_pairs"] == document("good.db")["traced_pairs"] - 1, few["traced_pairs"]
     # However much was lost of the traced launches, what weakens the answer as a whole is said.
     doubted = change("doubted.db", "good.db", "UPDATE side SET fingerprint = NULL", "WITH RECURSIVE i (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i "
                      "WHERE n < 20) INSERT INTO ledger (launch_id, producer, kind, dropped, breach) SELECT l.id, 'gpu.rank ' || n, 'records', 1, 0 "

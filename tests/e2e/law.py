@@ -11,6 +11,7 @@ ROOT = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.pat
 
 # Room -> rooms it may include besides itself.
 COMMON = {"common", "contracts"}
+DIFF = COMMON | {"reports/analyse", "reports/analyse/stalls", "tracer/store", "bpf"}
 LAW = {
     "common": {"contracts"},  # exit codes only, see below
     "contracts": set(),
@@ -30,7 +31,18 @@ LAW = {
     "reports/analyse/stalls": COMMON | {"reports/analyse", "reports/analyse/replay", "tracer/store", "bpf"},
     "reports/analyse/reduce": COMMON | {"reports/analyse/stalls", "tracer/store"},
     "reports/analyse/canary": COMMON | {"reports/analyse"},
-    "reports/analyse/diff": COMMON | {"reports/analyse", "reports/analyse/stalls", "tracer/store", "bpf", "harness/fingerprint"},
+    # Its stages one after the other; diff_job.h is between them, and diff.c calls them.
+    "reports/analyse/diff": DIFF | {"harness/fingerprint", "reports/analyse/diff/path", "reports/analyse/diff/align", "reports/analyse/diff/estimate",
+                                    "reports/analyse/diff/explain", "reports/analyse/diff/memory"},
+    "reports/analyse/diff/trace": DIFF | {"reports/analyse/diff"},
+    "reports/analyse/diff/path": DIFF | {"reports/analyse/diff", "reports/analyse/diff/trace"},
+    "reports/analyse/diff/align": DIFF | {"reports/analyse/diff/path"},
+    "reports/analyse/diff/estimate": DIFF | {"reports/analyse/diff"},
+    "reports/analyse/diff/contribute": DIFF | {"reports/analyse/diff", "reports/analyse/diff/path"},
+    "reports/analyse/diff/explain": DIFF | {"reports/analyse/diff", "reports/analyse/diff/trace", "reports/analyse/diff/path",
+                                            "reports/analyse/diff/contribute"},
+    "reports/analyse/diff/memory": DIFF | {"reports/analyse/diff", "reports/analyse/diff/path"},
+    "reports/analyse/diff/recordings": DIFF,
     "harness/plan": COMMON,
     "harness/image": COMMON | {"harness/plan"},
     "harness/fingerprint": COMMON,
@@ -39,15 +51,16 @@ LAW = {
     "harness/gate": COMMON | {"tracer/store", "reports/analyse", "harness/plan"},
     "reports/render/text": COMMON,
     "reports/render/verdict": COMMON | {"reports/render", "reports/render/text", "tracer/store"},
-    "reports/render/diff": COMMON | {"reports/render", "reports/render/text", "reports/analyse/diff"},
+    "reports/render/diff": COMMON | {"reports/render", "reports/render/text", "reports/analyse/diff", "reports/analyse/diff/recordings"},
     "reports/render/stalls": COMMON | {"reports/render", "reports/render/text", "tracer/store", "reports/analyse/stalls"},
-    "reports/render/perfetto": COMMON | {"reports/render", "reports/render/text", "tracer/store", "reports/analyse/stalls", "reports/analyse/diff"},
+    "reports/render/perfetto": COMMON | {"reports/render", "reports/render/text", "tracer/store", "reports/analyse/stalls", "reports/analyse/diff",
+                                         "reports/analyse/diff/path"},
     "reports/render/page": COMMON,
     "reports/render/html": COMMON | {"reports/render", "reports/render/page", "reports/render/text", "reports/render/verdict", "reports/render/diff",
                                      "reports/render/stalls", "tracer/store", "reports/analyse", "reports/analyse/stalls", "reports/analyse/diff",
-                                     "harness/fingerprint"},
+                                     "reports/analyse/diff/trace", "harness/fingerprint"},
     "reports/render/rollout": COMMON | {"reports/render", "reports/render/text", "reports/render/diff", "reports/render/page", "tracer/store",
-                                        "reports/analyse", "reports/analyse/canary", "reports/analyse/diff"},
+                                        "reports/analyse", "reports/analyse/canary", "reports/analyse/diff", "reports/analyse/diff/recordings"},
     "reports/render": COMMON | {"reports/render/text", "reports/render/verdict", "reports/render/diff", "reports/render/html", "reports/render/perfetto",
                                 "tracer/store", "reports/analyse", "reports/analyse/diff"},
     "harness/canary/shadow": COMMON | {"harness/canary", "harness/canary/http", "reports/analyse", "reports/analyse/canary", "tracer/store"},

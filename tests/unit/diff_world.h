@@ -221,7 +221,7 @@ static inline bool world_run(struct world *world, const struct world_leaf *leave
     for (int side = 0; side < 2; side++)
         workload->traced_ratio[side] =
             job->units.total_wall[side] / job->units.total_steps[side] / step[side];
-    diff_contribute(job);
+    diff_contributions(job);
     return true;
 }
 

@@ -167,3 +167,23 @@ TEST(the_backward_pass_of_new_code_is_its_own)
     code_backward(own, 1, 1, 1.2e6);
     code_backward(slower, 1, 2, 8e5); // what both sides have got slower by itself
 }
+
+static void shares_check(struct diff_contribution_part *parts, enum diff_kind kind, double delta, const char *text)
+{
+    struct diff_job job = {.arena = arena_new(), .untraced = {.unit = "step", .step = {1e7, 1e7 + delta}}};
+    struct diff_contribution made = {.rank = 1, .kind = kind, .delta_ns = delta, .named = true, .count_a = NAN, .count_b = NAN, .parts = parts,
+                                     .part_count = 3};
+    diff_evidence(&job, &made, NULL);
+    CHECK(made.evidence_count > 0);
+    CHECK_CONTAINS(made.evidence[made.evidence_count - 1], text);
+    arena_free(job.arena);
+}
+
+// A part is no more than all of it, also where others take of that.
+TEST(shares_of_parts_are_of_what_goes_the_same_way)
+{
+    struct diff_contribution_part more[] = {{DIFF_LAUNCH_GAP, "launches", 0, 1.2e6}, {DIFF_KERNEL_ADDED, "norm", 0, 3e5}, {DIFF_KERNEL_REMOVED, "relu", 5e5, 0}};
+    struct diff_contribution_part less[] = {{DIFF_LAUNCH_GAP, "launches", 1.2e6, 0}, {DIFF_KERNEL_REMOVED, "norm", 3e5, 0}, {DIFF_KERNEL_ADDED, "relu", 0, 5e5}};
+    shares_check(more, DIFF_CODE_ADDED, 1e6, "launches +1.2 ms (80 %), norm +300 us (20 %), and less");
+    shares_check(less, DIFF_CODE_REMOVED, -1e6, "launches -1.2 ms (80 %), norm -300 us (20 %), and less");
+}

@@ -440,7 +440,7 @@ TEST(one_window_alone_gives_no_interval)
     world.workload.delta_ns = 1e6;
     world.workload.alignment = &world.alignment;
     CHECK(diff_units_make(job));
-    diff_contribute(job);
+    diff_contributions(job);
     CHECK(isnan(world.workload.contributions[0].ci_lo_ns));
     CHECK(!world.workload.contributions[0].named);
     CHECK_DBL(world.workload.contributions[0].delta_ns, 1e6, 1);
@@ -530,4 +530,26 @@ TEST(every_kind_has_its_words)
     }
     CHECK_STR(diff_kind_word(DIFF_CPU_FUNCTION_REPLACED), "cpu_function_replaced");
     CHECK_STR(diff_kind_word(DIFF_CLOCK_THROTTLE), "clock_throttle");
+}
+
+// A long value is cut between characters, not within one.
+TEST(a_long_value_of_a_suspect_stays_text)
+{
+    struct diff_job job = {.arena = arena_new()};
+    struct diff_contribution made = {.kind = DIFF_MEMORY_ALLOC};
+    struct strbuf value = {0}, cut = {0};
+    for (int i = 0; i < 60; i++)
+        strbuf_add(&value, "\u00e4");
+    for (int i = 0; i < 38; i++) // of 77 bytes
+        strbuf_add(&cut, "\u00e4");
+    strbuf_add(&cut, "... -> none: a setting of the allocator");
+    job.differences = json_pack("[{s:s, s:s, s:s, s:i}]", "path", "environment.MALLOC_CONF", "what", "MALLOC_CONF", "a", value.text, "suspicion", 50);
+    CHECK(job.differences);
+    diff_suspects(&job, &made, NULL);
+    CHECK_INT(made.suspect_count, 1);
+    CHECK_CONTAINS(made.suspects[0], cut.text);
+    json_decref(job.differences);
+    strbuf_free(&value);
+    strbuf_free(&cut);
+    arena_free(job.arena);
 }

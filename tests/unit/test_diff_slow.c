@@ -279,7 +279,8 @@ TEST(what_slow_steps_have_no_more_is_told_beside_what_they_have_more)
     CHECK_STR(told->parts[0].contribution.label, "save_state");
     CHECK_DBL(told->parts[0].contribution.delta_ns, 4.5 * MS, 0.001 * MS);
     CHECK_DBL(told->parts[1].contribution.delta_ns, -1.2 * MS, 0.001 * MS); // 60 ms in each 50th
-    CHECK(told->parts[1].contribution.share < -0.3);
+    CHECK_DBL(told->parts[0].contribution.share, 1, 0.001); // not 4.5 ms of 3.3
+    CHECK_DBL(told->parts[1].contribution.share, -1.2 / 4.5, 0.001);
     CHECK_DBL(told->told_ns, told->b_ns - told->a_ns, 0.1 * MS);
     end();
 }

@@ -98,6 +98,14 @@ TEST(a_fail_by_a_crash_counts_the_cells_that_fail)
     CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "the candidate made no step call");
     CHECK(strstr(world_text(&world, VERDICT_REASON), "more cell") == NULL);
     world_close(&world);
+    world_open_calibrated(&world, NULL, NULL); // five pairs were, and no cell fails by them; slow_steps begins with how many there were
+    world_pairs(&world, 5, (struct world_pair){0});
+    for (int i = 0; i < 2; i++)
+        world_pair(&world, (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM cell WHERE metric = 'slow_steps'"), ": missing: the candidate crashed in both attempts");
+    CHECK(strstr(world_text(&world, VERDICT_REASON), "more cell") == NULL);
+    world_close(&world);
 }
 
 // "2 % slower, beyond the margin of 2 %" is no reason, and "1.2 %" is another margin than 1.25 %.

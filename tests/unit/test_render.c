@@ -278,6 +278,10 @@ TEST(counts_and_times)
     CHECK_STR(numbers_count(28400, text), "28,400");
     CHECK_STR(numbers_count(999, text), "999");
     CHECK_STR(numbers_count(-1234567, text), "-1,234,567");
+    CHECK_STR(numbers_delta(1.2e6, text), "+1.2 ms");
+    CHECK_STR(numbers_delta(-3e3, text), "-3 us");
+    CHECK_STR(numbers_delta(-0.2, text), "0");
+    CHECK_STR(numbers_delta(NAN, text), "-");
     CHECK_STR(numbers_duration(59400000000, text), "59 s");
     CHECK_STR(numbers_duration(1450000000000, text), "24 min 10 s");
     CHECK_STR(numbers_duration(3900000000000, text), "1 h 05 min");

@@ -148,6 +148,9 @@ static int diff_explain(struct diff_job *job, struct error *err)
     if (job->pair_count == 0)
         return diff_unexplained(job, "no launches of '%s' were traced: `schedule: {traced_launches: 4}` in the plan makes `upgate ab` "
                                      "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run");
+    if (workload->launches[0] == 0 && job->one_sided)
+        return diff_unexplained(job, "of the traced launches of '%s' one side has no samples of what ran: all that the other side's ran "
+                                     "would be new (`upgate doctor` says what this machine allows)");
     if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 || workload->trees[1]->window_count == 0)
         return diff_unexplained(job, "the traced launches of '%s' hold no step that could be compared on both sides: they were too "
                                      "short, or nothing was recorded");
@@ -165,7 +168,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
     const struct align_opts opts = {.ignore_names = job->opts->ignore_names};
     workload->alignment = align_trees(workload->trees[0], workload->trees[1], &opts);
     workload->match_coverage = workload->alignment->coverage;
-    diff_contribute(job);
+    diff_contributions(job);
     if (workload->unaccounted[0] > diff_blind && workload->unaccounted[1] > diff_blind)
         return diff_unexplained(job, "the traced launches of '%s' show next to nothing of what ran: events were lost, or could not be "
                                      "recorded on this machine (`upgate doctor` says what it allows)");

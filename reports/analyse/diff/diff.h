@@ -46,7 +46,7 @@ struct diff_contribution {
     const char *label;    // short, for people
     const char *where;    // "backward > layers.*.attn"
     double a_ns, b_ns;    // on the path, a step
-    double delta_ns, ci_lo_ns, ci_hi_ns; // at 99 % for all contributions together; NAN: one window alone gives none
+    double delta_ns, ci_lo_ns, ci_hi_ns; // at 99 % for all contributions together; NAN: one traced pair gives none
     double share;         // of the baseline's step
     bool named;           // its interval leaves out 0 and it is worth a line: what is not named is noise
     bool few;             // not named for want of traced launches: more of them, that differ as little, would tell it
@@ -129,7 +129,8 @@ struct diff_slow {
     long count[2], of[2]; // slow ones, of so many
     int period[2];       // 0: none, or too few launches to tell
     const char *told[2]; // "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"
-    struct diff_launch_part *parts; size_t part_count; // largest first, also what goes the other way; shares are of b_ns - a_ns
+    struct diff_launch_part *parts; size_t part_count; // largest first, also what goes the other way; shares are of b_ns - a_ns,
+                                                         // or of all parts that go the same way, where they are more
     double told_ns;      // of b_ns - a_ns: in parts
     double unseen_ns;    // and while nothing was seen to run
     const char *where;   // the place of four fifths of it; "": none, or the launches overlap; NULL: no parts

@@ -46,6 +46,7 @@ struct diff_job {
     struct diff_untraced untraced;
     struct diff_pair *pairs;
     size_t pair_count;
+    size_t one_sided;         // of them that are left out: one launch has no samples
     const uint32_t *first[2]; // cost_tree_finish
     struct diff_parallel parallel[2];
     double foreign[2]; // share of the traced time that other programs took, and that is left out

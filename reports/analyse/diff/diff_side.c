@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bpf/events.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/path/gpu_path.h"
@@ -15,6 +16,7 @@
 
 enum {
     SIDE_BUSY_PARTS = 20,
+    SIDE_SAMPLES_MIN = 12, // as CODE_TICKS_MIN of contribute/code_parts.h: fewer tell nothing
     SIDE_NOTES_MAX = 24 // with those of traced launches: a launch of 8 ranks may have 20 doubts, and the answer's own notes come last
 };
 
@@ -77,7 +79,29 @@ static void side_doubts(struct diff_job *job, size_t pair, int side, const struc
             job->doubts_left++;
 }
 
-static int side_add(struct diff_job *job, size_t pair, int side, struct error *err)
+// Samples of the target's own threads, up to SIDE_SAMPLES_MIN.
+static int side_samples(const struct launch_trace *trace)
+{
+    const struct trace *host = trace->host;
+    int count = 0;
+    for (size_t i = 0; host && i < host->sample_count && count < SIDE_SAMPLES_MIN; i++)
+        count += (host->samples[i].why & UG_SAMPLE_TARGET) != 0;
+    return count;
+}
+
+// Of a launch without samples no function is known: all that the other side's runs would be new.
+static bool side_is_alone(struct diff_job *job, size_t pair, int a, int b)
+{
+    bool none_a = a == 0 && b == SIDE_SAMPLES_MIN, none_b = b == 0 && a == SIDE_SAMPLES_MIN;
+    if (!none_a && !none_b)
+        return false;
+    diff_note(job, "Traced pair %zu is left out: no samples of the %s were recorded.", pair, none_b ? "candidate" : "baseline");
+    job->one_sided++;
+    return true;
+}
+
+// samples: of the baseline's launch, which comes first.
+static int side_add(struct diff_job *job, size_t pair, int side, int *samples, struct error *err)
 {
     struct launch_trace *trace = NULL;
     struct cost_tree *tree = job->workload->trees[side];
@@ -89,6 +113,12 @@ static int side_add(struct diff_job *job, size_t pair, int side, struct error *e
     }
     if (rc)
         return rc;
+    int own = side_samples(trace);
+    if (side == 1 && side_is_alone(job, pair, *samples, own)) {
+        launch_trace_free(trace);
+        return 1;
+    }
+    *samples = own;
     trace->pair = (uint32_t)pair;
     trace->side = side;
     struct host_path *host = host_path_new(trace, tree);
@@ -164,8 +194,9 @@ int diff_load_sides(struct diff_job *job, struct error *err)
     for (int side = 0; side < 2 && diff_cpu_wanted(job); side++)
         workload->cpu.trees[side] = cost_tree_new();
     for (size_t pair = 0; pair < job->pair_count; pair++) {
+        int samples = 0;
         for (int side = 0; side < 2 && rc == 0; side++)
-            rc = side_add(job, pair, side, err);
+            rc = side_add(job, pair, side, &samples, err);
         if (rc < 0)
             return rc;
         if (rc == 0 && workload->launches[0] == 0) {

@@ -13,7 +13,7 @@ static void diff_markdown_row(struct strbuf *out, const struct diff_contribution
     strbuf_add(out, "| %d | %s | ", contribution->rank, diff_title(contribution));
     markdown_name(out, contribution->label ? contribution->label : "");
     markdown_put(out, " | ", contribution->where ? contribution->where : "", " | **");
-    markdown_put(out, "", diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER), "** | ");
+    markdown_put(out, "", numbers_delta(contribution->delta_ns, NUMBERS_BUFFER), "** | ");
     markdown_take(out, "", diff_text_interval(contribution), " | ");
     markdown_put(out, "", diff_text_share(contribution->share, NUMBERS_BUFFER), " |\n");
 }

@@ -65,7 +65,7 @@ static void diff_parts(struct table *table, const struct diff_workload *workload
         screen_pad(&table->out, cost_class_title((enum cost_class) class), DIFF_PARTS_WIDTH, false);
         screen_pad(&table->out, numbers_ns(part->a_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
         screen_pad(&table->out, numbers_ns(part->b_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
-        screen_pad(&table->out, diff_text_delta(part->b_ns - part->a_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
+        screen_pad(&table->out, numbers_delta(part->b_ns - part->a_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
         strbuf_add(&table->out, "\n");
     }
 }
@@ -86,7 +86,7 @@ static char *diff_change(const struct diff_workload *workload,
     if (strcmp(interval, "-") != 0)
         strbuf_add(&text, "99 %% interval %s", interval);
     else
-        strbuf_add(&text, "no interval: one window alone gives none");
+        strbuf_add(&text, "no interval: one traced pair gives none");
     if (strcmp(share, "-") != 0)
         strbuf_add(&text, "; %s of a %s", share, workload->unit);
     free(interval);
@@ -99,7 +99,7 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
     char *title = diff_text_title(contribution), *clean = screen_clean(title, table->utf8);
     char *number = xasprintf("%d. ", contribution->rank);
     struct strbuf head = {0};
-    screen_pad(&head, diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH - 1, true);
+    screen_pad(&head, numbers_delta(contribution->delta_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH - 1, true);
     strbuf_add(&table->out, "\n%s", number);
     screen_style(&table->out,
                  contribution->named ? diff_style(contribution->delta_ns) : SCREEN_STYLE_DIM,
@@ -162,12 +162,12 @@ static void diff_contributions(struct table *table, const struct diff_view *view
     strbuf_add(&table->out, "\n");
     if (more)
         diff_line(table, "the rest",
-                  xasprintf("%zu more, together %s%s", more, diff_text_delta(rest, NUMBERS_BUFFER),
+                  xasprintf("%zu more, together %s%s", more, numbers_delta(rest, NUMBERS_BUFFER),
                             view->all || !view->path ? "" : "; --all lists them"));
     diff_line(table, "residual",
               fabs(workload->residual_ns) < 0.5
                   ? xstrdup("nothing: all of them sum to the difference")
-                  : xasprintf("%s are in none of them", diff_text_delta(workload->residual_ns, NUMBERS_BUFFER)));
+                  : xasprintf("%s are in none of them", numbers_delta(workload->residual_ns, NUMBERS_BUFFER)));
 }
 
 static void diff_collectives(struct table *table, const struct diff_view *view,
@@ -231,7 +231,7 @@ static void diff_brief(struct table *table, const struct diff_workload *workload
         char *title = diff_text_title(contribution);
         bool place = contribution->where && *contribution->where;
         diff_line(table, shown++ ? "" : "  because",
-                  xasprintf("%s %s%s%s", diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER), title, place ? ", in " : "",
+                  xasprintf("%s %s%s%s", numbers_delta(contribution->delta_ns, NUMBERS_BUFFER), title, place ? ", in " : "",
                             place ? contribution->where : ""));
         free(title);
     }

@@ -6,22 +6,10 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "common/units.h"
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/text/numbers.h"
 
 enum { DIFF_TEXT_ANSWER_MAX = 3 };
-
-char *diff_text_delta(double ns, char *buf)
-{
-    if (!isfinite(ns))
-        return strcpy(buf, "-");
-    if (fabs(ns) < 0.5)
-        return strcpy(buf, "0");
-    *buf = ns >= 0 ? '+' : '-';
-    unit_format_ns(buf + 1, NUMBERS_SIZE - 1, fabs(ns));
-    return buf;
-}
 
 char *diff_text_join(const char *from, const char *word, const char *to)
 {
@@ -34,8 +22,8 @@ char *diff_text_interval(const struct diff_contribution *contribution)
 {
     if (!isfinite(contribution->ci_lo_ns) || !isfinite(contribution->ci_hi_ns))
         return xstrdup("-");
-    return diff_text_join(diff_text_delta(contribution->ci_lo_ns, NUMBERS_BUFFER), " to ",
-                          diff_text_delta(contribution->ci_hi_ns, NUMBERS_BUFFER));
+    return diff_text_join(numbers_delta(contribution->ci_lo_ns, NUMBERS_BUFFER), " to ",
+                          numbers_delta(contribution->ci_hi_ns, NUMBERS_BUFFER));
 }
 
 char *diff_text_share(double share, char *buf)
@@ -98,7 +86,7 @@ char *diff_text_launch_part(const struct diff_launch_part *part, bool launches)
     bool place = contribution->where && *contribution->where;
     char *title = diff_text_title(contribution);
     struct strbuf text = {0};
-    strbuf_add(&text, "%s %s%s%s", diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER), title, place ? ", in " : "",
+    strbuf_add(&text, "%s %s%s%s", numbers_delta(contribution->delta_ns, NUMBERS_BUFFER), title, place ? ", in " : "",
                place ? contribution->where : "");
     if (launches)
         diff_text_launches(&text, part);
@@ -133,7 +121,7 @@ static void diff_text_list(struct strbuf *text, const struct diff_workload *work
         if (count++ >= DIFF_TEXT_ANSWER_MAX)
             continue;
         char *title = diff_text_title(contribution);
-        strbuf_add(text, "%s%s %s", count > 1 ? "; " : "", title, diff_text_delta(contribution->delta_ns, NUMBERS_BUFFER));
+        strbuf_add(text, "%s%s %s", count > 1 ? "; " : "", title, numbers_delta(contribution->delta_ns, NUMBERS_BUFFER));
         free(title);
     }
     if (count > DIFF_TEXT_ANSWER_MAX)
@@ -168,7 +156,7 @@ static char *diff_text_steps(const struct diff_workload *workload)
     bool first = workload->contributions[0].delta_ns > 0; // they come list by list
     diff_text_list(&text, workload, first);
     diff_text_list(&text, workload, !first);
-    strbuf_add(&text, "Not told from noise: %s.", diff_text_delta(workload->delta_ns - sum, NUMBERS_BUFFER));
+    strbuf_add(&text, "Not told from noise: %s.", numbers_delta(workload->delta_ns - sum, NUMBERS_BUFFER));
     if (told && sum / workload->delta_ns < 0.5)
         strbuf_add(&text, " That is most of the difference.");
     return strbuf_take(&text);
@@ -192,7 +180,7 @@ static void diff_text_parts(struct strbuf *text, const struct diff_launch_part *
 {
     for (size_t i = 0; i < count && i < DIFF_TEXT_ANSWER_MAX; i++) {
         char *title = diff_text_title(&parts[i].contribution);
-        strbuf_add(text, "%s%s %s", i ? "; " : ": ", title, diff_text_delta(parts[i].contribution.delta_ns, NUMBERS_BUFFER));
+        strbuf_add(text, "%s%s %s", i ? "; " : ": ", title, numbers_delta(parts[i].contribution.delta_ns, NUMBERS_BUFFER));
         free(title);
     }
     if (count > DIFF_TEXT_ANSWER_MAX)
@@ -202,6 +190,7 @@ static void diff_text_parts(struct strbuf *text, const struct diff_launch_part *
 // --- what slow steps, or the slowest requests, have that typical ones have not -------------------
 
 static const double slow_unseen_min = 0.05; // of the difference; less is not worth a sentence
+static const double slow_beyond_min = 0.005; // the same; less than that beyond it reads as 100 %
 
 // "slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms)"
 static void slow_change(struct strbuf *text, const struct diff_workload *workload)
@@ -209,7 +198,7 @@ static void slow_change(struct strbuf *text, const struct diff_workload *workloa
     const struct diff_slow *slow = &workload->slow;
     char *times = diff_text_join(fabs(slow->a_ns) < 0.5 ? "0" : numbers_ns(slow->a_ns, NUMBERS_BUFFER), " -> ",
                                  fabs(slow->b_ns) < 0.5 ? "0" : numbers_ns(slow->b_ns, NUMBERS_BUFFER));
-    const char *delta = diff_text_delta(slow->b_ns - slow->a_ns, NUMBERS_BUFFER);
+    const char *delta = numbers_delta(slow->b_ns - slow->a_ns, NUMBERS_BUFFER);
     if (slow->tail)
         strbuf_add(text, "the slowest %ss take %s more than a typical one (%s)", workload->unit, times, delta);
     else
@@ -255,6 +244,9 @@ char *diff_text_slow_answer(const struct diff_workload *workload)
     double total = slow->b_ns - slow->a_ns;
     if (slow->part_count && slow->overlaps)
         strbuf_add(&text, " In sum the traced launches of the sides overlap: told is what stands apart in each.");
+    else if (slow->part_count && slow->told_ns / total > 1 + slow_beyond_min)
+        strbuf_add(&text, " What is told is all of it and %s more: what is not told goes the other way.",
+                   numbers_ns(fabs(slow->told_ns - total), NUMBERS_BUFFER));
     else if (slow->part_count)
         strbuf_add(&text, " What is told is %s of it.", diff_text_share(slow->told_ns / total, NUMBERS_BUFFER));
     if (slow->where && !slow->overlaps && slow->unseen_ns / total > slow_unseen_min)

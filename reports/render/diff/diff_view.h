@@ -44,9 +44,7 @@ char *diff_text_headline(const struct diff_workload *workload); // "dlrm-train: 
 // Both with the word between them, a unit they share once: "+1.1", " to ", "+1.3 ms".
 char *diff_text_join(const char *from, const char *word, const char *to);
 char *diff_text_interval(const struct diff_contribution *contribution); // "+1.1 to +1.3 ms"
-// Into a buffer of NUMBERS_SIZE, which is returned.
-char *diff_text_delta(double ns, char *buf);    // "+1.2 ms"
-char *diff_text_share(double share, char *buf); // "41 %"
+char *diff_text_share(double share, char *buf); // "41 %", into a buffer of NUMBERS_SIZE, which is returned
 // "Together 3.1 ms slower, 19 % of a step": what is named of one sign
 char *diff_text_list_sum(const struct diff_workload *workload, bool slower);
 char *diff_text_title(

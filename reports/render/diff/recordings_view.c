@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "common/units.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/text/json_text.h"
@@ -15,7 +14,7 @@
 #include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
 
-enum { VIEW_ROWS = 15, VIEW_NAME = 46, VIEW_SIZE = 32, VIEW_RANKS = 3 };
+enum { VIEW_ROWS = 15, VIEW_NAME = 46, VIEW_INTERVAL = 2 * NUMBERS_SIZE + 4, VIEW_RANKS = 3 };
 
 const char *recordings_view_kind(enum recordings_kind kind)
 {
@@ -23,23 +22,12 @@ const char *recordings_view_kind(enum recordings_kind kind)
     return words[kind];
 }
 
-static char *view_signed(double ns, char *buf)
-{
-    char size[VIEW_SIZE];
-    if (fabs(ns) < 0.5) // no "-0 ns"
-        snprintf(buf, VIEW_SIZE, "0");
-    else
-        snprintf(buf, VIEW_SIZE, "%s%s", isnan(ns) ? "" : ns < 0 ? "-" : "+", unit_format_ns(size, sizeof size, fabs(ns)));
-    return buf;
-}
-
 static char *view_interval(const struct recordings_row *row, char *buf)
 {
-    char lo[VIEW_SIZE], hi[VIEW_SIZE];
     if (isnan(row->lo_ns))
-        snprintf(buf, 3 * VIEW_SIZE, "-");
+        snprintf(buf, VIEW_INTERVAL, "-");
     else
-        snprintf(buf, 3 * VIEW_SIZE, "%s to %s", view_signed(row->lo_ns, lo), view_signed(row->hi_ns, hi));
+        snprintf(buf, VIEW_INTERVAL, "%s to %s", numbers_delta(row->lo_ns, NUMBERS_BUFFER), numbers_delta(row->hi_ns, NUMBERS_BUFFER));
     return buf;
 }
 
@@ -98,8 +86,8 @@ static char *view_ranks(const struct recordings_diff *diff, int side)
                    (int)ranks->typical.rank, ranks->count > 2 ? "typical" : "faster", numbers_ns(ranks->typical.step_ns, NUMBERS_BUFFER),
                    (int)ranks->slowest.rank, numbers_ns(ranks->slowest.step_ns, NUMBERS_BUFFER));
     if (ranks->count > 1 && ranks->told)
-        strbuf_add(&out, ": %s in the same steps (%s to %s)", view_signed(ranks->more_ns, NUMBERS_BUFFER),
-                   view_signed(ranks->lo_ns, NUMBERS_BUFFER), view_signed(ranks->hi_ns, NUMBERS_BUFFER));
+        strbuf_add(&out, ": %s in the same steps (%s to %s)", numbers_delta(ranks->more_ns, NUMBERS_BUFFER),
+                   numbers_delta(ranks->lo_ns, NUMBERS_BUFFER), numbers_delta(ranks->hi_ns, NUMBERS_BUFFER));
     else if (ranks->count > 1)
         strbuf_add(&out, ", which is not told apart in the same steps");
     if (ranks->late && out.len)
@@ -157,12 +145,12 @@ void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *s
     strbuf_add(&out, "%s\n\n", answer);
     for (size_t i = 0; i < diff->row_count; i++) {
         const struct recordings_row *row = &diff->rows[i];
-        char interval[3 * VIEW_SIZE], *clean = screen_clean(row->name, false), *name = screen_fit(clean, VIEW_NAME, false);
+        char interval[VIEW_INTERVAL], *clean = screen_clean(row->name, false), *name = screen_fit(clean, VIEW_NAME, false);
         if (view_shown(row, all) && shown++ == 0)
             strbuf_add(&out, "%-15s %-*s %11s %11s %11s  99 %% interval, a %s\n", "kind", VIEW_NAME, "name", "baseline", "candidate", "change", diff->unit);
         if (view_shown(row, all))
             strbuf_add(&out, "%-15s %-*s %11s %11s %11s  %s\n", recordings_view_kind(row->kind), VIEW_NAME, name,
-                       numbers_ns(row->a_ns, NUMBERS_BUFFER), numbers_ns(row->b_ns, NUMBERS_BUFFER), view_signed(row->delta_ns, NUMBERS_BUFFER),
+                       numbers_ns(row->a_ns, NUMBERS_BUFFER), numbers_ns(row->b_ns, NUMBERS_BUFFER), numbers_delta(row->delta_ns, NUMBERS_BUFFER),
                        view_interval(row, interval));
         free(name);
         free(clean);
@@ -191,7 +179,7 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
                (double)diff->window_ns[1] / 1e9);
     for (size_t i = 0; i < diff->row_count; i++) {
         const struct recordings_row *row = &diff->rows[i];
-        char interval[3 * VIEW_SIZE];
+        char interval[VIEW_INTERVAL];
         if (!view_shown(row, false) || shown++ >= VIEW_ROWS)
             continue;
         if (shown == 1)
@@ -200,7 +188,7 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
         markdown_name(&out, row->name);
         markdown_put(&out, " | ", row->where ? row->where : "", "");
         strbuf_add(&out, " | %s | %s | %s | %s |\n", numbers_ns(row->a_ns, NUMBERS_BUFFER), numbers_ns(row->b_ns, NUMBERS_BUFFER),
-                   view_signed(row->delta_ns, NUMBERS_BUFFER), view_interval(row, interval));
+                   numbers_delta(row->delta_ns, NUMBERS_BUFFER), view_interval(row, interval));
     }
     if (shown > VIEW_ROWS)
         strbuf_add(&out, "\n%zu more: `upgate diff` of both recordings has all.\n", shown - VIEW_ROWS);

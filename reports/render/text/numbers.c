@@ -58,6 +58,17 @@ char *numbers_ns(double ns, char *buf)
     return unit_format_ns(buf, NUMBERS_SIZE, isfinite(ns) ? ns : NAN);
 }
 
+char *numbers_delta(double ns, char *buf)
+{
+    if (!isfinite(ns))
+        return numbers_print(buf, "-");
+    if (fabs(ns) < 0.5)
+        return numbers_print(buf, "0");
+    *buf = ns > 0 ? '+' : '-';
+    unit_format_ns(buf + 1, NUMBERS_SIZE - 1, fabs(ns));
+    return buf;
+}
+
 char *numbers_duration(int64_t ns, char *buf)
 {
     int64_t seconds = (ns + 500000000) / 1000000000;

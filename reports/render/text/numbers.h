@@ -18,6 +18,7 @@ char *numbers_change(double fraction, char *buf);   // "+5.1 %", as unit_format_
 char *numbers_error(double error, char *buf);       // "1.2e-06"
 char *numbers_count(int64_t count, char *buf);      // 28400 -> "28,400"
 char *numbers_ns(double ns, char *buf);             // "137 ms"
+char *numbers_delta(double ns, char *buf);          // "+1.2 ms"; what rounds to nothing is "0"
 char *numbers_duration(int64_t ns, char *buf);      // "24 min 00 s", "1 h 05 min"
 char *numbers_time(int64_t wall_ns, char *buf);     // "2026-11-21 12:00 UTC"
 

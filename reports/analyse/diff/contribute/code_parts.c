@@ -12,7 +12,6 @@
 #include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/names/names.h"
 
 enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };

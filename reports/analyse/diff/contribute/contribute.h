@@ -48,10 +48,23 @@ struct diff_key { // what groups are one by
     uint32_t group;
 };
 void diff_keys_sort(struct diff_key *keys, size_t count);
-void diff_contribute(struct diff_job *job); // contributions.c: contributions, rows, parts, residual
+// contributions.c: contributions, parts, residual. Gives the groups that they are of; the caller frees.
+struct diff_group *diff_contribute(struct diff_job *job);
 // alike.c: what many groups show together (all kernels slower alike, threads lost) becomes
 // their kind.
 void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
+
+// where.c. The place that holds at least four fifths of the weights: "backward > layers.*.attn"; "" for the
+// whole step.
+const char *diff_where(struct diff_job *job, const struct diff_group *groups,
+                       const uint32_t *members, size_t count);
+// Path of a place, indexes as *; at most six links.
+const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node);
+// Its links, outermost first; how many.
+size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
+                        const char *names[DIFF_DEPTH_MAX]);
+size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
+                         const uint32_t *members, size_t count);
 
 static inline const struct cost_node *diff_leaf(const struct diff_job *job,
                                                 const struct diff_group *group)

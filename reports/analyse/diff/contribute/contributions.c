@@ -9,7 +9,6 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/names/names.h"
 
 enum { CONTRIBUTIONS_HIT_MIN = 5 };
@@ -349,7 +348,7 @@ static void contributions_close(struct diff_job *job)
                   100 * fabs(workload->residual_ns) / workload->step_a_ns);
 }
 
-void diff_contribute(struct diff_job *job)
+struct diff_group *diff_contribute(struct diff_job *job)
 {
     struct diff_workload *workload = job->workload;
     size_t count = workload->alignment->count;
@@ -382,16 +381,10 @@ void diff_contribute(struct diff_job *job)
     workload->contributions =
         arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
     workload->contribution_count = all.count;
-    for (size_t i = 0; i < all.count; i++) {
-        struct diff_contribution *made = &workload->contributions[i];
-        contributions_fill(&all, &all.items[i], (int)i + 1, made);
-        diff_evidence(job, made, all.groups);
-        if (made->named)
-            diff_suspects(job, made, all.groups);
-    }
+    for (size_t i = 0; i < all.count; i++)
+        contributions_fill(&all, &all.items[i], (int)i + 1, &workload->contributions[i]);
     contributions_classes(job);
     contributions_close(job);
-    diff_rows_make(job, all.groups);
     for (size_t i = 0; i < count; i++)
         free(all.keys[i].text);
     for (size_t i = 0; i < all.count; i++)
@@ -399,5 +392,5 @@ void diff_contribute(struct diff_job *job)
     free(all.keys);
     free(all.members);
     free(all.items);
-    free(all.groups);
+    return all.groups;
 }

@@ -6,7 +6,6 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/stalls.h"
 

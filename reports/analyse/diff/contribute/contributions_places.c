@@ -11,7 +11,6 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-#include "reports/analyse/diff/explain/explain.h"
 
 static const double places_half = 0.5;
 // Of the step: at the borders of a place the nearest sample says where an instant belongs, which may be a

@@ -244,17 +244,29 @@ static void evidence_parts(struct evidence *evidence)
         evidence_print(evidence, "most of it: %s", text);
 }
 
+// What shares of its parts are of: its change, or all that goes the same way where other parts take of that. No share is more than all.
+static double evidence_whole(const struct diff_contribution *contribution)
+{
+    double own = 0;
+    for (size_t i = 0; i < contribution->part_count; i++) {
+        double delta = contribution->parts[i].b_ns - contribution->parts[i].a_ns;
+        own += delta * contribution->delta_ns > 0 ? fabs(delta) : 0;
+    }
+    return copysign(fmax(fabs(contribution->delta_ns), own), contribution->delta_ns);
+}
+
 // What a contribution of a place is spread over, with each one's share of it.
 static void evidence_spread(struct evidence *evidence)
 {
     const struct diff_contribution *contribution = evidence->contribution;
     struct diff_job *job = evidence->job;
     struct strbuf text = {0};
+    const double whole = evidence_whole(contribution);
     size_t shown = 0;
     for (; shown < contribution->part_count && shown < 2 * EVIDENCE_TOP; shown++) {
         const struct diff_contribution_part *part = &contribution->parts[shown];
-        double delta = part->b_ns - part->a_ns, share = delta / contribution->delta_ns;
-        if (share < evidence_share)
+        double delta = part->b_ns - part->a_ns, share = delta / whole;
+        if (!(share >= evidence_share))
             break;
         strbuf_add(&text, "%s%s %s%s (%.0f %%)", shown ? ", " : "", part->label,
                    delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
@@ -335,4 +347,18 @@ void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
     evidence_parts(&evidence);
     evidence_places(&evidence);
     evidence_advice(&evidence);
+}
+
+void diff_contributions(struct diff_job *job)
+{
+    struct diff_workload *workload = job->workload;
+    struct diff_group *groups = diff_contribute(job);
+    for (size_t i = 0; i < workload->contribution_count; i++) {
+        struct diff_contribution *made = &workload->contributions[i];
+        diff_evidence(job, made, groups);
+        if (made->named)
+            diff_suspects(job, made, groups);
+    }
+    diff_rows_make(job, groups);
+    free(groups);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stage that explains: where a contribution is, what it rests on, what could have done it; and what no contribution tells: ranks
+// The stage that explains: what a contribution rests on, what could have done it; and what no contribution tells: ranks
 // that come last, the first step, CPU time, slow steps, collectives. Internal to this room and its unit tests.
 #ifndef UPGATE_DIFF_EXPLAIN_H
 #define UPGATE_DIFF_EXPLAIN_H
@@ -38,19 +38,8 @@ void diff_cpu(struct diff_job *job);
 int diff_slow(struct diff_job *job, struct error *err);
 void diff_rows_make(struct diff_job *job, const struct diff_group *groups);
 
-// The place that holds at least four fifths of the weights: "backward > layers.*.attn"; "" for the
-// whole step.
-const char *diff_where(struct diff_job *job, const struct diff_group *groups,
-                       const uint32_t *members, size_t count);
-// Path of a place, indexes as *; at most six links.
-const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node);
-// Its links, outermost first; how many.
-size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
-                        const char *names[DIFF_DEPTH_MAX]);
-
-size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
-                         const uint32_t *members, size_t count);
-
+// evidence.c: contributions of aligned trees, each with its evidence, those that are named with their suspects; and the table of everything.
+void diff_contributions(struct diff_job *job);
 void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
                    const struct diff_group *groups);
 // beside.c: what ran on the device beside the kernels of a contribution, with its sentences.

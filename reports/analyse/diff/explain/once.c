@@ -214,7 +214,7 @@ static void once_explain(const struct diff_job *job, enum diff_subject subject, 
     if (diff_units_make(&once)) {
         const struct align_opts opts = {.ignore_names = job->opts->ignore_names};
         workload.alignment = align_trees(workload.trees[0], workload.trees[1], &opts);
-        diff_contribute(&once);
+        diff_contributions(&once);
         once_parts(&once, ret);
         once_places(&once, ret);
         ret->pairs = once.units.pairs;

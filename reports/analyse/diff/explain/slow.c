@@ -347,7 +347,6 @@ static void slow_part_fill(struct slow *slow, const double sums[2], double *cons
     made->b_ns = sums[1];
     made->delta_ns = sums[1] - sums[0];
     made->busy_a_ns = made->busy_b_ns = made->count_a = made->count_b = NAN;
-    made->share = made->delta_ns / (slow->told->b_ns - slow->told->a_ns);
     made->evidence_count = made->part_count = made->beside_count = 0;
     made->beside_changed = false;
     made->beside_cause = NULL;
@@ -388,14 +387,18 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
     }
     told->parts = parts;
     told->part_count = diff_launch_parts(&slow->job, slow->groups, parts, count);
-    for (size_t i = 0; i < told->part_count; i++) // those that take of it, too: shares are of what is left
+    double own = 0; // of those that go the same way
+    for (size_t i = 0; i < told->part_count; i++) {
         told->told_ns += parts[i].contribution.delta_ns;
+        own += parts[i].contribution.delta_ns * total > 0 ? fabs(parts[i].contribution.delta_ns) : 0;
+    }
     if (told->told_ns * total <= 0) { // together they do not explain it
         told->part_count = 0;
         told->told_ns = 0;
     }
-    for (size_t i = 0; i < told->part_count && told->overlaps; i++) // the sum is what chance made of it
-        parts[i].contribution.share = parts[i].contribution.delta_ns / copysign(fmax(fabs(total), fabs(told->told_ns)), total);
+    // Where others take of it, or launches overlap, whose sum is what chance made of it, the difference is less than what goes the same way.
+    for (size_t i = 0; i < told->part_count; i++)
+        parts[i].contribution.share = parts[i].contribution.delta_ns / copysign(fmax(fabs(total), own), total);
 }
 
 static void slow_explain(struct slow *slow)
@@ -403,7 +406,7 @@ static void slow_explain(struct slow *slow)
     double *const scratch[2] = {xcalloc(slow->pair_count + 1, sizeof *scratch[0]), xcalloc(slow->pair_count + 1, sizeof *scratch[1])};
     slow_units_make(slow);
     slow_units_windows(slow, false);
-    diff_contribute(&slow->job);
+    diff_contributions(&slow->job);
     slow->groups = xcalloc(slow->workload.alignment->count + 1, sizeof *slow->groups);
     diff_groups_make(&slow->job, slow->groups);
     slow_units_windows(slow, true);

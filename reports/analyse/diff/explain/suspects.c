@@ -20,7 +20,7 @@
      KIND(DIFF_CPU_FUNCTION_REMOVED) | KIND(DIFF_CPU_FUNCTION_REPLACED))
 #define ANY UINT32_MAX
 
-enum { SUSPECTS_MAX = 5, SUSPECTS_IMPLIED = 10 };
+enum { SUSPECTS_MAX = 5, SUSPECTS_IMPLIED = 10, SUSPECTS_VALUE_MAX = 80 };
 
 struct suspects_rule {
     uint32_t kinds;
@@ -207,7 +207,12 @@ static const char *suspects_value(struct diff_job *job, const json_t *difference
     const char *text = json_string_value(json_object_get(difference, key));
     if (!text)
         return "none";
-    return strlen(text) > 80 ? arena_print(job->arena, "%.77s...", text) : text;
+    if (strlen(text) <= SUSPECTS_VALUE_MAX)
+        return text;
+    int len = SUSPECTS_VALUE_MAX - 3;
+    while (len && ((unsigned char)text[len] & 0xc0) == 0x80) // within a character
+        len--;
+    return arena_print(job->arena, "%.*s...", len, text);
 }
 
 static const char *suspects_sentence(struct diff_job *job, const struct suspects_one *one)

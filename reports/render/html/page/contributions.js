@@ -41,7 +41,7 @@ UP.contributions = {
         if (find.table)
             finders.push(UP.el("button", {type: "button", onclick: () => find.table(item)}, "Find in the table"));
         return UP.el("div", {class: "item-body"}, UP.el("div", {class: "item-left"},
-            UP.el("p", {}, UP.el("b", {text: UP.plainWords(item)}), ": " + UP.signedNs(item.delta_ns) + " a " + unit + (ci ? ", interval " + ci : ", no interval (one window alone)") +
+            UP.el("p", {}, UP.el("b", {text: UP.plainWords(item)}), ": " + UP.signedNs(item.delta_ns) + " a " + unit + (ci ? ", interval " + ci : ", no interval (one traced pair gives none)") +
                   (UP.num(item.share) === null ? "" : ", " + UP.percent(item.share, 2) + " of a " + unit) + "."),
             UP.clean(item.where).trim() ? UP.el("p", {}, UP.el("span", {class: "muted", text: "Place: "}), UP.name(item.where, 300)) : null,
             texts("Suspects", item.suspects), texts("Evidence (a: " + UP.sideName(0) + ", b: " + UP.sideName(1) + ")", item.evidence)),

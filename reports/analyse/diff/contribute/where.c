@@ -7,7 +7,7 @@
 
 #include "common/containers/sort.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/explain/explain.h"
+#include "reports/analyse/diff/contribute/contribute.h"
 #include "reports/analyse/names/names.h"
 
 enum { WHERE_DEPTH_MAX = DIFF_DEPTH_MAX, WHERE_LINKS = 6, WHERE_NAME_MAX = 160, WHERE_NAMES_MAX = 64 };
