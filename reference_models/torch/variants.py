@@ -339,11 +339,11 @@ def _check_serving(args, call, scores, example):
         sys.exit(1)
 
 
-def check(args):
-    """Ends the process where this variant is not run, before a model is made."""
+def check(args, work_lacks=None):
+    """Ends the process where this variant is not run, before a model is made. work_lacks: as in lack()."""
     if args.device == "auto":
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
-    reason = "" if args.dtype == "float64" else lack(args, {})
+    reason = "" if args.dtype == "float64" else lack(args, work_lacks or {})
     if reason:
         skip(reason)
 

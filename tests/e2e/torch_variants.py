@@ -33,7 +33,8 @@ SKIPS = [("dlrm", "train", "cuda-graphs", "CUDA graphs need a CUDA device"), ("v
          ("vision", "train", "compile-reduce-overhead", "on the CPU|has no torch.compile"),
          ("transformer-decode", "infer", "torchscript", "not a path here"), ("vision", "train", "aotinductor-native", "is of inference"),
          ("dlrm-cached", "infer", "aotinductor-native", "has no packages of AOTInductor|serves dlrm, hstu, transformer, vision|C++ compiler"),
-         ("dlrm-cached", "train", "torchrec", "is a path of dlrm and dlrm-sharded")]
+         ("dlrm-cached", "train", "torchrec", "is a path of dlrm and dlrm-sharded"),
+         ("ddp", "train", "torchscript", "a graph taken of DistributedDataParallel")]
 failures = []
 
 
