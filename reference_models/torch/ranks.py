@@ -22,10 +22,11 @@ def started():
 def launch(args, program, lacks=None):
     """Become torchrun. lacks: what the model has not, for variants.lack().
 
-    --standalone would do but for 1.13, where it takes port 29400 whatever happens: the two sides of a pair are alive at once. The port is held by a socket that is bound
-    and does not listen, and stays open over exec: nobody else is given it before torchrun listens
-    there. At every address, as torchrun will: a connection of somebody else from another address
-    of this machine may have the port too."""
+    --standalone would do but for 1.13, where it takes port 29400 whatever happens: the two sides of
+    a pair are alive at once. The port is held by a socket that is bound and does not listen, and
+    stays open over exec: nobody else is given it before torchrun listens there. At every address, as
+    torchrun will: a connection of somebody else from another address of this machine may have the
+    port too."""
     if args.variant != "eager":
         import variants  # what cannot be run is told by this process: torchrun has a status of its own
         variants.check(args, lacks)
