@@ -2,8 +2,8 @@
 """Several ranks of one machine: what ddp, fsdp and dlrm-sharded share.
 
 Started plainly a workload replaces itself by torchrun (`python -m torch.distributed.run`), which starts
---ranks copies; so the harness needs no other command line than for the workloads of one rank. NCCL
-where every rank has a GPU of its own, gloo else.
+--ranks copies; so the harness needs no other command line than for the workloads of one rank. NCCL and
+a GPU for each rank, or gloo on the CPU.
 """
 import os
 import shutil
@@ -73,7 +73,10 @@ def run(args, make):
 
     rank, args.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     common.open_device(args)
-    nccl = args.device == "cuda" and torch.cuda.device_count() >= args.ranks
+    nccl, here = args.device == "cuda", int(os.environ.get("LOCAL_WORLD_SIZE", args.ranks))
+    if nccl and torch.cuda.device_count() < here:  # NCCL takes no GPU twice, and nobody asked for gloo between GPUs
+        args.fail("argument --ranks: %d ranks need a GPU each, and torch sees %d; --device cpu needs none" % (
+            here, torch.cuda.device_count()))
     if nccl:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # gloo looks for its network by the name of the host, which many containers cannot resolve.

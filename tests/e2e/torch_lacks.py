@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the PyTorch workloads skip or refuse on a GPU, with a torch that is a few names: paths whose compilers, headers or version a side lacks are
-skipped with the reason, not ended by a traceback of the framework. tests/e2e/torch_variants.py has what a CPU and a real torch can show."""
+skipped with the reason, not ended by a traceback of the framework; more ranks than GPUs are refused, before they look for each other. tests/e2e/torch_variants.py has what a CPU and a real torch can show."""
 import os
 import subprocess
 import sys
@@ -84,6 +84,20 @@ except SystemExit as end:
     print("export is skipped")
 '''
 
+# One of two ranks, as torchrun starts it. argv: how many GPUs torch sees.
+RANKS = '''
+import os, sys, types
+import cli, ranks, torch
+gpus = int(sys.argv[3])
+torch.module("common", open_device=lambda args: setattr(args, "device", sys.argv[4]))
+torch.cuda = types.SimpleNamespace(device_count=lambda: gpus, set_device=lambda gpu: print("GPU", gpu))
+def meet(backend):
+    raise SystemExit("met by " + backend)
+torch.distributed = torch.module("torch.distributed", init_process_group=meet)
+os.environ.update(RANK="1", LOCAL_RANK="1", WORLD_SIZE="2")
+ranks.run(cli.arguments("ddp", ["--ranks", "2"]), None)
+'''
+
 
 def check(condition, what):
     if not condition:
@@ -91,8 +105,8 @@ def check(condition, what):
         print("FAIL " + what, flush=True)
 
 
-def run(text):
-    """Status, lines of stdout, stderr. The arguments of the program: an empty directory that is all of PATH, and that of the torch."""
+def run(text, *words):
+    """Status, lines of stdout, stderr. The arguments of the program: an empty directory that is all of PATH, that of the torch, words."""
     with tempfile.TemporaryDirectory() as directory:
         tools, site = os.path.join(directory, "bin"), os.path.join(directory, "site")
         os.makedirs(os.path.join(site, "torch"))
@@ -100,10 +114,10 @@ def run(text):
         with open(os.path.join(site, "torch", "__init__.py"), "w", encoding="utf-8") as file:
             file.write(TORCH)
         environment = dict(os.environ, PYTHONPATH=MODELS + os.pathsep + site, PYTHONDONTWRITEBYTECODE="1", PYTHONNOUSERSITE="1", PATH=tools)
-        for name in ("CC", "CXX", "CUDA_HOME", "LOCAL_RANK"):
+        for name in ("CC", "CXX", "CUDA_HOME", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
             environment.pop(name, None)
         # -S: this interpreter may have a triton of its own.
-        done = subprocess.run([sys.executable, "-S", "-c", text, tools, site], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        done = subprocess.run([sys.executable, "-S", "-c", text, tools, site, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               universal_newlines=True, timeout=LIMIT_S)
         return done.returncode, done.stdout.splitlines(), done.stderr
 
@@ -112,6 +126,11 @@ def main():
     for text, said in ((COMPILERS, "compilers are asked for"), (EXPORT, "export is skipped")):
         status, out, err = run(text)
         check(status == 0 and out == [said], "%s: %s, %s, %s" % (said, status, out, err[-1500:]))
+    for gpus, device, wanted in (("1", "cuda", (2, [], "argument --ranks: 2 ranks need a GPU each, and torch sees 1; --device cpu needs none;")),
+                                 ("2", "cuda", (1, ["GPU 1"], "met by nccl")), ("1", "cpu", (1, [], "met by gloo"))):
+        status, out, err = run(RANKS, gpus, device)
+        check((status, out) == wanted[:2] and wanted[2] in err and err.count("\n") == 1, "two ranks, %s GPUs, on %s: %s, %s, %s" % (
+            gpus, device, status, out, err[-1500:]))
     print("%d failures" % len(failures) if failures else "all good")
     return 1 if failures else 0
 
