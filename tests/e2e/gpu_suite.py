@@ -14,7 +14,7 @@ SOURCE = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(HERE
 LIMIT_S = 60
 failures = []
 
-TOOLS = {"nvidia-smi": '[ "$1" != -L ] || seq "$GPUS_HERE"', "nproc": 'echo "$CPUS_HERE"',
+TOOLS = {"nvidia-smi": '[ "$1" != -L ] || seq "$GPUS_HERE"', "nproc": 'echo "${OMP_NUM_THREADS:-$CPUS_HERE}"',
          "upgate": 'echo "$CUDA_VISIBLE_DEVICES $2" >>"$CALLS"'}
 ONE_RANK = {"dlrm-train", "dlrm-infer", "dlrm-cached-train", "transformer-train", "transformer-infer", "transformer-decode-infer", "hstu-train",
             "hstu-infer", "vision-train", "vision-infer"}
@@ -39,7 +39,7 @@ class Suite:
             os.chmod(file.name, 0o755)
         open(calls, "w", encoding="utf-8").close()
         own = dict(os.environ, PATH=tools + os.pathsep + os.environ["PATH"], UPGATE=os.path.join(tools, "upgate"), CALLS=calls, PYTHON="python3",
-                   GPUS_HERE=str(gpus), CPUS_HERE=str(cpus))
+                   GPUS_HERE=str(gpus), CPUS_HERE=str(cpus), OMP_NUM_THREADS="1")
         for name in ("LANES", "GPUS", "MODELS"):
             own.pop(name, None)
         done = subprocess.run([os.path.join(SOURCE, "ci", "gpu", "suite"), out, part], env=dict(own, **environment), stdout=subprocess.PIPE,
