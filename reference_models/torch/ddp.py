@@ -9,6 +9,10 @@ import sys
 import cli  # before torch: it sets the thread counts
 import ranks
 
+# Before each forward pass DistributedDataParallel says, in Python, that gradients will come; a graph that was taken of it once does not.
+LACKS = dict.fromkeys((("torchscript", "train"), ("cuda-graphs", "train")),
+                      "a graph taken of DistributedDataParallel reduces gradients in its first step at most")
+
 
 def make(args, rank):
     from torch.nn.parallel import DistributedDataParallel
@@ -27,7 +31,7 @@ def make(args, rank):
 def main():
     args = cli.arguments("ddp")
     if not ranks.started():
-        ranks.launch(args, __file__)
+        ranks.launch(args, __file__, LACKS)
     return ranks.run(args, lambda rank: make(args, rank))
 
 

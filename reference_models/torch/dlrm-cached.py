@@ -151,10 +151,15 @@ class Cache:
             if not self._wanted[one]:
                 del self._wanted[one]
 
+    def places(self, ids):
+        """Slots of ids that batches ahead want. Who is evicted next does not depend on this."""
+        return torch.tensor([self._slots[one] for one in ids.tolist()], dtype=torch.int64, device=self._device)
+
     def slots(self, ids):
+        """The same of a batch that is computed now."""
         for one in numpy.unique(ids).tolist():  # in an order that the native twin has too: who is evicted depends on it
             self._slots.move_to_end(one)
-        return torch.tensor([self._slots[one] for one in ids.tolist()], dtype=torch.int64, device=self._device)
+        return self.places(ids)
 
 
 class Work:
@@ -167,17 +172,15 @@ class Work:
         self._args, self._size, self.samples = args, size, size["batch"]
         self._stream, self._cache = Stream(args, size), Cache(args, size)
         self._ahead = collections.deque()
-        # What the variants see is the dense part: its shapes are fixed, and the cache is no part of a graph.
-        vectors = torch.zeros(len(size["tables"]), size["batch"], size["dim"], dtype=args.torch_dtype, device=args.device)
-        vectors.requires_grad_(args.mode == "train")
+        for _ in range(LOOK_AHEAD):
+            self._look_ahead()
+        # What the variants see is the dense part: its shapes are fixed, and the cache is no part of a graph. Real batches: of zeros the
+        # scores are zeros, which any serving graph gives, and int8 would be calibrated for them.
         self._dense = Dense(self.model).train(args.mode == "train")
-        example = torch.zeros(size["batch"], dlrm.DENSE_FEATURES, dtype=args.torch_dtype, device=args.device)
-        self._run = common.variant(args, self._dense, [(example, vectors)])
+        self._run = common.variant(args, self._dense, [self._example(batch) for batch, _ in self._ahead])
         common.quiet_sparse()
         if args.mode == "train":
             self._optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        for _ in range(LOOK_AHEAD):
-            self._look_ahead()
 
     def _look_ahead(self):
         batch = self._stream.draw()
@@ -188,6 +191,12 @@ class Work:
         (dense, sparse, labels), self._distinct = self._ahead.popleft()
         slots = [(self._cache.slots(ids), offsets.to(self._args.device)) for ids, offsets in sparse]
         return dense.to(self._args.device), slots, labels.to(self._args.device)
+
+    def _example(self, batch):
+        dense, sparse, _ = batch
+        slots = [(self._cache.places(ids), offsets.to(self._args.device)) for ids, offsets in sparse]
+        vectors = self._vectors(slots, self._cache.rows[:, :self._size["dim"]].detach())
+        return dense.to(self._args.device), vectors.requires_grad_(self._args.mode == "train")
 
     def _vectors(self, sparse, weights):
         return torch.stack([functional.embedding_bag(slots, weights, offsets, mode="sum", sparse=weights.requires_grad)

@@ -12,6 +12,7 @@ import sys
 
 import cli  # before torch: it sets the thread counts
 import common
+import room
 import torch
 from dlrm_data import DENSE_FEATURES, SIZES, batches
 from torch import nn
@@ -79,6 +80,7 @@ class Work:
     def __init__(self, args, rank=0, make=None):
         """make: the model of one of several ranks, with bags in place of tables and the networks inside."""
         size = SIZES[args.size]
+        room.check(args, list(size["tables"]), size["dim"], state=1)
         self.model = make() if make else common.prepare(args, Dlrm(size))
         self._args, self._data = args, Data(args, size, rank)
         if common.pins(args):

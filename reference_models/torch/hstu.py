@@ -11,6 +11,7 @@ import sys
 
 import cli  # before torch: it sets the thread counts
 import common
+import room
 import torch
 import variants
 from torch import nn
@@ -117,6 +118,7 @@ class Hstu(nn.Module):
 class Work:
     def __init__(self, args):
         size = SIZES[args.size]
+        room.check(args, [size["items"]], size["dim"])
         self.model = common.prepare(args, Hstu(size))
         self._args, self._data = args, Data(args, size)
         self.samples, self.period = self._data.batch * self._data.targets, size["pool"]

@@ -2,8 +2,8 @@
 """Several ranks of one machine: what ddp, fsdp and dlrm-sharded share.
 
 Started plainly a workload replaces itself by torchrun (`python -m torch.distributed.run`), which starts
---ranks copies; so the harness needs no other command line than for the workloads of one rank. NCCL
-where every rank has a GPU of its own, gloo else.
+--ranks copies; so the harness needs no other command line than for the workloads of one rank. NCCL and
+a GPU for each rank, or gloo on the CPU.
 """
 import os
 import shutil
@@ -19,15 +19,17 @@ def started():
     return "LOCAL_RANK" in os.environ
 
 
-def launch(args, program):
-    """Become torchrun. --standalone would do but for 1.13, where it takes port 29400 whatever
-    happens: the two sides of a pair are alive at once. The port is held by a socket that is bound
-    and does not listen, and stays open over exec: nobody else is given it before torchrun listens
-    there. At every address, as torchrun will: a connection of somebody else from another address
-    of this machine may have the port too."""
+def launch(args, program, lacks=None):
+    """Become torchrun. lacks: what the model has not, for variants.lack().
+
+    --standalone would do but for 1.13, where it takes port 29400 whatever happens: the two sides of
+    a pair are alive at once. The port is held by a socket that is bound and does not listen, and
+    stays open over exec: nobody else is given it before torchrun listens there. At every address, as
+    torchrun will: a connection of somebody else from another address of this machine may have the
+    port too."""
     if args.variant != "eager":
         import variants  # what cannot be run is told by this process: torchrun has a status of its own
-        variants.check(args)
+        variants.check(args, lacks)
     dual = socket.has_dualstack_ipv6()
     held = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -71,7 +73,10 @@ def run(args, make):
 
     rank, args.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     common.open_device(args)
-    nccl = args.device == "cuda" and torch.cuda.device_count() >= args.ranks
+    nccl, here = args.device == "cuda", int(os.environ.get("LOCAL_WORLD_SIZE", args.ranks))
+    if nccl and torch.cuda.device_count() < here:  # NCCL takes no GPU twice, and nobody asked for gloo between GPUs
+        args.fail("argument --ranks: %d ranks need a GPU each, and torch sees %d; --device cpu needs none" % (
+            here, torch.cuda.device_count()))
     if nccl:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # gloo looks for its network by the name of the host, which many containers cannot resolve.

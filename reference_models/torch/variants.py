@@ -6,6 +6,8 @@ model does not have is no failure: the process says "skipped: REASON" and ends w
 `upgate ab` reports. In float64 every path is eager: that run is the yardstick of the others, and rounds nothing.
 """
 import faulthandler
+import importlib
+import importlib.util
 import os
 import shutil
 import sys
@@ -49,9 +51,29 @@ def _name():
     return "torch %d.%d" % version()
 
 
-def _lack_of_compiler(args, what):
-    if args.device == "cpu" and not (shutil.which("g++") or shutil.which("clang++") or os.environ.get("CXX")):
-        return "%s on the CPU needs a C++ compiler, and there is none" % what
+def _lack_of_compiler(what):
+    if not (shutil.which("g++") or shutil.which("clang++") or os.environ.get("CXX")):
+        return "%s needs a C++ compiler, and there is none" % what
+    return ""
+
+
+def _lack_of_triton(what):
+    """What makes kernels for a GPU, and, in C, what launches them."""
+    if importlib.util.find_spec("triton") is None:
+        return "%s on CUDA needs triton, and there is none" % what
+    if not (shutil.which("gcc") or shutil.which("clang") or os.environ.get("CC")):
+        return "%s on CUDA needs a C compiler, with which triton makes its launchers, and there is none" % what
+    return ""
+
+
+def _lack_of_toolkit(what):
+    """A package for a GPU is a C++ program over the toolkit's headers, which no wheel of torch has."""
+    try:
+        from torch.utils import cpp_extension
+    except ImportError as error:
+        return "%s on CUDA needs torch.utils.cpp_extension: %s" % (what, error)
+    if not cpp_extension.CUDA_HOME:
+        return "%s on CUDA needs the headers of a CUDA toolkit: CUDA_HOME is not set, and there is no nvcc" % what
     return ""
 
 
@@ -60,7 +82,7 @@ def _lack_of_compile(args):
         return "%s has no torch.compile" % _name()
     if args.variant == "compile-reduce-overhead" and args.device == "cpu":
         return "reduce-overhead is CUDA graphs, and this run is on the CPU"
-    return _lack_of_compiler(args, "torch.compile")
+    return _lack_of_compiler("torch.compile on the CPU") if args.device == "cpu" else _lack_of_triton("torch.compile")
 
 
 def _lack_of_amp(args):
@@ -83,7 +105,9 @@ def lack(args, work_lacks):
     elif variant == "export":
         reason = "" if hasattr(torch, "export") else "%s has no torch.export" % _name()
     elif variant in ("aotinductor", "aotinductor-native"):
-        reason = _lack_of_packages() or _lack_of_compiler(args, "AOTInductor")
+        reason = _lack_of_packages() or _lack_of_compiler("AOTInductor")
+        if args.device == "cuda" and not reason:
+            reason = _lack_of_triton("AOTInductor") or _lack_of_toolkit("AOTInductor")
         if variant == "aotinductor-native" and not reason:
             import aoti_native
             reason = aoti_native.lack(args.name)
@@ -97,8 +121,14 @@ def lack(args, work_lacks):
     return reason or work_lacks.get((variant, args.mode), "") or work_lacks.get(variant, "")
 
 
+def _lack_of_dynamic(args, dynamic):
+    """Before 2.6 export wants to be told by which rule lengths change from batch to batch, and ids in bags follow none."""
+    if args.variant not in ("export", "aotinductor", "aotinductor-native") or not dynamic or hasattr(getattr(torch.export, "Dim", None), "AUTO"):
+        return ""
+    return "%s's bags differ from batch to batch, and export of %s finds no changing lengths by itself (Dim.AUTO)" % (args.name, _name())
+
+
 def _lack_of_packages():
-    import importlib
     inductor = hasattr(torch, "compile") and importlib.import_module("torch._inductor")
     return "" if hasattr(inductor, "aoti_compile_and_package") else "%s has no packages of AOTInductor" % _name()
 
@@ -222,8 +252,9 @@ def _cuda_graphs(args, model, example):
 
 
 def _exported(model, example, dynamic):
+    shapes = {"dynamic_shapes": dynamic(torch.export.Dim)} if dynamic else {}  # export of 2.1 has no such word
     with torch.no_grad():
-        return torch.export.export(model, tuple(example), dynamic_shapes=dynamic(torch.export.Dim) if dynamic else None)
+        return torch.export.export(model, tuple(example), **shapes)
 
 
 def _package(model, example, dynamic, path):
@@ -339,11 +370,11 @@ def _check_serving(args, call, scores, example):
         sys.exit(1)
 
 
-def check(args):
-    """Ends the process where this variant is not run, before a model is made."""
+def check(args, work_lacks=None):
+    """Ends the process where this variant is not run, before a model is made. work_lacks: as in lack()."""
     if args.device == "auto":
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
-    reason = "" if args.dtype == "float64" else lack(args, {})
+    reason = "" if args.dtype == "float64" else lack(args, work_lacks or {})
     if reason:
         skip(reason)
 
@@ -354,7 +385,7 @@ def prepare(args, model, examples, dynamic=None, lacks=None):
     args.compiles, args.scaler, args.native = None, None, None
     if args.variant == "eager" or args.dtype == "float64":
         return model
-    reason = lack(args, lacks or {})
+    reason = lack(args, lacks or {}) or _lack_of_dynamic(args, dynamic)
     if reason:
         skip(reason)
     scores = None

@@ -181,6 +181,39 @@ assert wanted <= names(), names()
 print(*forked)
 '''
 
+# Tables that do not fit are refused before they are made, whoever sets the limit: the machine or a control group.
+ROOM = '''
+import contextlib, io, os, sys, tempfile, types
+sys.argv, sys.modules["upgate"] = ["x"], types.ModuleType("upgate")
+import cli, common, dlrm, hstu, room
+with tempfile.TemporaryDirectory() as root:
+    def put(path, text):
+        path = os.path.join(root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+    assert room.available(root) is None
+    put("proc/meminfo", "MemTotal: 900 kB\\nMemAvailable:   800 kB\\n")
+    assert room.available(root) == 800 << 10
+    put("proc/self/cgroup", "1:cpu:/x\\n0::/job/step\\n")
+    put("sys/fs/cgroup/job/step/memory.max", "max\\n")
+    assert room.available(root) == 800 << 10
+    put("sys/fs/cgroup/job/memory.max", "500000\\n")
+    put("sys/fs/cgroup/job/memory.current", "400000\\n")
+    put("sys/fs/cgroup/job/memory.stat", "anon 250000\\ninactive_file 100000\\nactive_file 50000\\n")
+    assert room.available(root) == 250000, room.available(root)
+room.available = lambda: 1 << 20
+for model in (dlrm, hstu):
+    args, told = cli.arguments(model.__name__, ["--size", "demo", "--device", "cpu"]), io.StringIO()
+    common.open_device(args)
+    try:
+        with contextlib.redirect_stderr(told):
+            model.Work(args)
+        raise AssertionError("it was made")
+    except SystemExit as end:
+        assert end.code == 2 and "argument --size: the tables of demo take" in told.getvalue(), (end.code, told.getvalue())
+'''
+
 
 # Version and file of an interpreter's torch. Not imported, which takes 2 s: one that does not import fails in the first run.
 WHICH = '''
@@ -369,9 +402,9 @@ def check_plants(python, shim):
 
 
 def check_parts(python, shim):
-    """The plants that are rare, kept, beside the steps or of the first step."""
+    """The plants that are rare, kept, beside the steps or of the first step; the check of memory."""
     environment = dict(os.environ, PYTHONPATH=MODELS + os.pathsep + shim, PYTHONDONTWRITEBYTECODE="1", PYTHONNOUSERSITE="1", OMP_NUM_THREADS="1")
-    for name, script in (("rare", RARE), ("kept", KEPT), ("first", FIRST), ("background", BACKGROUND)):
+    for name, script in (("rare", RARE), ("kept", KEPT), ("first", FIRST), ("background", BACKGROUND), ("room", ROOM)):
         done = subprocess.run([python, "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=LIMIT_S)
         check(done.returncode == 0, "%s: %s.py: %s" % (python, name, done.stderr[-1500:]))
         for pid in done.stdout.split():  # a child ends with its parent, at the latest at its next look

@@ -27,12 +27,14 @@ PATHS = [("dlrm", "train", "torchscript"), ("transformer", "train", "torchscript
          ("vision", "infer", "torchscript"), ("dlrm", "infer", "fx-int8"), ("vision", "infer", "fx-int8"), ("hstu", "infer", "fx-int8"),
          ("vision", "train", "amp-bf16"), ("transformer", "train", "amp-bf16"), ("transformer-decode", "infer", "amp-bf16"),
          ("hstu", "infer", "amp-fp16"), ("dlrm", "infer", "export"), ("vision", "infer", "export"), ("dlrm-cached", "infer", "torchscript"),
+         ("dlrm-cached", "infer", "fx-int8"),
          ("dlrm", "train", "torchrec"), ("dlrm", "infer", "torchrec")]  # tests/e2e/torch_torchrec.py has where it is there
 SKIPS = [("dlrm", "train", "cuda-graphs", "CUDA graphs need a CUDA device"), ("vision", "train", "export", "export is of inference"),
          ("vision", "train", "compile-reduce-overhead", "on the CPU|has no torch.compile"),
          ("transformer-decode", "infer", "torchscript", "not a path here"), ("vision", "train", "aotinductor-native", "is of inference"),
          ("dlrm-cached", "infer", "aotinductor-native", "has no packages of AOTInductor|serves dlrm, hstu, transformer, vision|C++ compiler"),
-         ("dlrm-cached", "train", "torchrec", "is a path of dlrm and dlrm-sharded")]
+         ("dlrm-cached", "train", "torchrec", "is a path of dlrm and dlrm-sharded"),
+         ("ddp", "train", "torchscript", "a graph taken of DistributedDataParallel")]
 failures = []
 
 
@@ -56,6 +58,7 @@ def cases():
              case("flopcounter", "transformer", "train", "--variant", "compile", "--plant", "flopcounter"),
              case("deadlock", "hstu", "train", "--variant", "torchscript", "--watchdog", "1", "--plant", "jitdeadlock"),
              case("skew", "vision", "infer", "--variant", "torchscript", "--plant", "serveskew"),
+             case("skew cached", "dlrm-cached", "infer", "--variant", "torchscript", "--plant", "serveskew"),
              case("math", "transformer", "train", "--plant", "mathattention"),
              case("cache whole", "dlrm-cached", "train", "--cache", "4000"), case("cache small", "dlrm-cached", "train", "--cache", "4"),
              case("cache negative", "dlrm-cached", "train", "--cache", "-5"),
@@ -115,10 +118,12 @@ def check_skips_and_plants(version, runs):
         run = runs["skip %s %s %s" % (model, mode, variant)]
         check(run["status"] == 77 and run["stderr"].count("\n") == 1 and any(part in run["stderr"] for part in reason.split("|")),
               "%s: %s %s: %s, %r" % (version, model, variant, run["status"], run["stderr"]))
-    hang, skew = runs["deadlock"], runs["skew"]
+    hang = runs["deadlock"]
     check(hang["status"] == 1 and "Timeout" in hang["stderr"] and "variants.py" in hang["stderr"] and hang["seconds"] < 200,
           "%s: the watchdog ends a hang, and shows where: %s" % (version, hang["stderr"]))
-    check(skew["status"] == 1 and "scores of the serving graph" in skew["stderr"], "%s: another serving graph is told: %s" % (version, skew["stderr"]))
+    for skew in (runs["skew"], runs["skew cached"]):
+        check(skew["status"] == 1 and "scores of the serving graph" in skew["stderr"], "%s: another serving graph is told (%s): %s" % (
+            version, skew["name"], skew["stderr"]))
     check(off(runs["math"], runs["transformer train"]) < EXACT, version + ": attention in separate operators computes the same")
     whole, small, evicts = runs["cache whole"], runs["cache small"], runs["cache evicts"]
     check(whole["losses"] == runs["dlrm-cached train"]["losses"], version + ": the size of a cache changes no bit")
