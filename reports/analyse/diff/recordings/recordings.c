@@ -79,9 +79,7 @@ static int recordings_kept(struct recordings_job *job, int side, struct error *e
 {
     struct recordings_side *to = &job->sides[side];
     int64_t deleted = 0, oldest = 0;
-    // A recorder that was killed left no ledger: rows that are gone from the front tell.
-    int rc = store_get_int(to->store, &deleted, err,
-                           "SELECT EXISTS (SELECT 1 FROM ledger WHERE producer = 'retention') OR coalesce((SELECT min(rowid) FROM counter), 1) > 1", "");
+    int rc = trace_was_trimmed(to->store, &deleted, err);
     if (rc == 0 && deleted)
         rc = store_get_int(to->store, &oldest, err, "SELECT coalesce(min(at_ns), 0) FROM counter WHERE recording_id = ?", "i", to->id);
     if (rc || oldest <= to->begin_ns || oldest > to->end_ns)
