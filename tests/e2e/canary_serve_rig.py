@@ -2,6 +2,8 @@
 """What the tests of `upgate canary serve` share: a rollout's store, written as the controller writes it, the server on a free port,
 and HTTP by hand. Run the tests, not this file."""
 import base64
+import contextlib
+import glob
 import http.client
 import json
 import os
@@ -184,6 +186,15 @@ class Server:
     def cpu_ns(self):
         """What it has computed so far, whoever else has the CPUs: its CLOCK_PROCESS_CPUTIME_ID, as clock_getcpuclockid() names it."""
         return time.clock_gettime_ns((~self.process.pid << 3) | 2)
+
+    def sleeps(self):
+        """No thread of it runs, or would if it had a CPU."""
+        for path in glob.glob("/proc/%d/task/*/stat" % self.process.pid):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                with open(path) as file:
+                    if file.read().rpartition(") ")[2][0] != "S":
+                        return False
+        return True
 
     def descriptors(self):
         return len(os.listdir("/proc/%d/fd" % self.process.pid))

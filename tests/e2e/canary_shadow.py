@@ -130,11 +130,11 @@ def failing(requests):
     b.close()
     _, result = drive(a.url, b.url, requests)
     check("nobody there is an error", total(result, 1, "errors") == total(result, 1, "requests") > 20, result)
-    b = Server(lambda request, number: (200, scores(request), 3))
-    _, result = drive(a.url, b.url, requests, seconds=4, deadline=1)
+    b = Server(lambda request, number: (200, scores(request), 6))
+    _, result = drive(a.url, b.url, requests, seconds=6, deadline=3)
     check("a candidate that hangs: errors by the deadline, and at most 8 at once", total(result, 1, "errors") == total(result, 1, "requests") >= 8 and len(b.seen) <= 8 * 5, result)
     check("what could not be mirrored is told", result["behind"] > 20, result["behind"])
-    check("nothing blocks", result["longest_ms"] < 2500, result["longest_ms"])  # the server takes 3 s
+    check("nothing blocks", result["longest_ms"] < 2500, result["longest_ms"])  # what waited for an answer would wait for the deadline at least
     b.close()
     b = Server(lambda request, number: (200, '"' + "x" * (3 << 20) + '"', 0))
     _, result = drive(a.url, b.url, requests)

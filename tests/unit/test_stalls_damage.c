@@ -192,6 +192,13 @@ TEST(what_was_deleted_is_no_quiet_time)
     story_sql(&story, "INSERT INTO ledger (producer, kind, dropped, breach) VALUES ('retention', 'gap', 100, 0)");
     CHECK_STR(story_top(&story)->cause, "fsync_journal");
     CHECK_INT(story.stalls->window_ns, 2500 * 1000000LL); // a second before the first count
+    // An incident of `record --trigger` is a copy of what goes on, and a recorder that is killed leaves none either: no ledger says what went.
+    story_sql(&story, "DELETE FROM ledger WHERE producer = 'retention'");
+    CHECK_STR(story_top(&story)->cause, "fsync_journal");
+    CHECK_INT(story.stalls->window_ns, STORY_WINDOW_MS * 1000000LL);
+    story_sql(&story, "UPDATE counter SET rowid = rowid + 100"); // those before it are gone
+    CHECK_STR(story_top(&story)->cause, "fsync_journal");
+    CHECK_INT(story.stalls->window_ns, 2500 * 1000000LL);
     story_close(&story);
 }
 

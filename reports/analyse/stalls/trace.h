@@ -220,6 +220,9 @@ int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
 // before, which is in `cache`; NULL: there was none.
 int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_cache *cache, struct arena *arena,
                     struct trace **ret_trace, struct error *err);
+// Has --max-size deleted the oldest seconds? No ledger says so where the recorder was killed, nor in a copy that was made while it went on: rows
+// that are numbered from 1 are gone from the front. To be asked of a store of `upgate record`.
+int trace_was_trimmed(struct store *store, int64_t *ret_trimmed, struct error *err);
 // Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
 // The GPU that a process uses most; NULL: none was seen. After trace_load_ranks.

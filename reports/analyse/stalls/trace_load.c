@@ -376,6 +376,12 @@ static enum marks_machine trace_machine(struct store *store)
     return machine;
 }
 
+int trace_was_trimmed(struct store *store, int64_t *ret_trimmed, struct error *err)
+{
+    return store_get_int(store, ret_trimmed, err,
+                         "SELECT EXISTS (SELECT 1 FROM ledger WHERE producer = 'retention') OR coalesce((SELECT min(rowid) FROM counter), 1) > 1", "");
+}
+
 // Where what is looked at begins. The recorder counts once a second, also of one that goes on, and what --max-size deletes goes with
 // the counts of its seconds: what lies before the first of them is no time in which nothing happened.
 static int trace_find_from(struct trace *trace, struct store *store, int64_t last_ns, int64_t *begin, int64_t end, struct error *err)
@@ -390,13 +396,13 @@ static int trace_find_from(struct trace *trace, struct store *store, int64_t las
     int rc = 0;
     trace->from_ns = INT64_MIN;
     if (!trimmed)
-        rc = store_get_int(store, &trimmed, err, "SELECT count(*) FROM ledger WHERE producer = 'retention'", "");
+        rc = trace_was_trimmed(store, &trimmed, err);
     if (rc || !trimmed)
         return rc;
     rc = store_get_int(store, &oldest, err, last_ns > 0 ? first : least, "i", trace->recording_id);
     if (rc == 0)
         rc = store_get_int(store, &newest, err, last_ns > 0 ? last : most, "i", trace->recording_id);
-    if (rc == 0 && oldest - SECOND_NS > *begin)
+    if (rc == 0 && oldest > *begin && oldest - SECOND_NS > *begin)
         *begin = oldest - SECOND_NS;
     end = end > *begin ? end : newest;
     if (rc == 0 && last_ns > 0 && end - last_ns > *begin)

@@ -79,7 +79,7 @@ static int recordings_kept(struct recordings_job *job, int side, struct error *e
 {
     struct recordings_side *to = &job->sides[side];
     int64_t deleted = 0, oldest = 0;
-    int rc = store_get_int(to->store, &deleted, err, "SELECT count(*) FROM ledger WHERE producer = 'retention'", "");
+    int rc = trace_was_trimmed(to->store, &deleted, err);
     if (rc == 0 && deleted)
         rc = store_get_int(to->store, &oldest, err, "SELECT coalesce(min(at_ns), 0) FROM counter WHERE recording_id = ?", "i", to->id);
     if (rc || oldest <= to->begin_ns || oldest > to->end_ns)
@@ -193,7 +193,7 @@ static int recordings_read(struct recordings_job *job, int side, enum recordings
         double amount = sqlite3_column_double(stmt, 3);
         int64_t nameless = sqlite3_column_int64(stmt, 4);
         if (slice < 0 || slice >= job->diff->slices[side] || !(amount >= 0) || !isfinite(amount))
-            continue; // the rest of a second at the end, or of a clock that was fitted a little early
+            continue; // the rest of a second at the end
         if (nameless && names_is_nameless(name)) {
             const char *inside = recordings_inside(from->store, nameless, texts, map_put(&numbers, (uint64_t)nameless));
             // In another build its address is another one's: as if it were gone, and a new one there.
@@ -247,7 +247,7 @@ static int gpu_read_ops(struct recordings_job *job, int side, struct gpu_works *
         int64_t at_ns = sqlite3_column_int64(stmt, 0), ns = sqlite3_column_int64(stmt, 2);
         uint32_t work = map_get(&works->of_id, (uint64_t)sqlite3_column_int64(stmt, 1));
         if (work == MAP_NONE || at_ns < 0 || at_ns / recordings_slice_ns >= job->diff->slices[side] || ns < 0)
-            continue; // another recording's, or as above
+            continue; // another recording's, as above, or of a clock that was fitted a little early
         if (works->costs[work] == MAP_NONE)
             works->costs[work] = recordings_number(job, RECORDINGS_GPU, works->names[work], "");
         job->costs[works->costs[work]].ns[side][at_ns / recordings_slice_ns] += (double)ns;
@@ -274,7 +274,7 @@ static int recordings_read_side(struct recordings_job *job, int side, struct err
         "SELECT (s.at_ns - ?1) / 1000000000 AS slice, f.name, f.module, count(*), CASE WHEN f.name LIKE '_%%+0x%%' THEN k.id END AS nameless"
         " FROM sample s JOIN thread t ON t.id = s.thread_id"
         " JOIN process p ON p.id = t.process_id LEFT JOIN stack k ON k.id = %s"
-        " LEFT JOIN frame f ON f.id = json_extract(k.frames, '$[0]') WHERE p.recording_id = ?2 AND s.why & %d%s"
+        " LEFT JOIN frame f ON f.id = json_extract(k.frames, '$[0]') WHERE p.recording_id = ?2 AND s.at_ns >= ?1 AND s.why & %d%s"
         " GROUP BY slice, f.name, f.module, nameless";
     const double hz = job->sides[side].sample_hz;
     int rc = 0;
