@@ -56,6 +56,7 @@ static void live_catch_signals(void)
     struct sigaction action = {.sa_handler = live_on_signal}; // no SA_RESTART: poll() must end
     live_signal = live_resized = 0;
     signals_catch_end(live_on_signal);
+    sigaction(SIGQUIT, &action, NULL); // by default it ends us at once, and the terminal stays as it is
     sigaction(SIGWINCH, &action, NULL);
     signal(SIGPIPE, SIG_IGN); // a reader that has gone is an error in words
 }
@@ -182,6 +183,7 @@ static void live_open_screen(struct live *live)
     struct termios raw = live->before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
     raw.c_cc[VSUSP] = _POSIX_VDISABLE; // stopped, it would leave the terminal like this
+    raw.c_cc[VQUIT] = _POSIX_VDISABLE; // it would end the recorder, too, at once: a key that quits
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     printf("\033[?1049h\033[?25l"); // a screen of its own, without a cursor
     live->changed = true;
@@ -213,7 +215,7 @@ static void live_key(struct live *live, const char *key)
     free(live->said);
     live->said = NULL;
     live->changed = true;
-    if (*key == 'q')
+    if (*key == 'q' || *key == '\034') // and Ctrl-backslash
         live->quits = true;
     else if (*key == ' ')
         live->frozen = !live->frozen;
