@@ -401,6 +401,26 @@ def test_a_recorder_goes_on_with_those_that_are_left(folder):
     assert not ends(process)
 
 
+def test_a_look_goes_on_with_another_recorder(folder):
+    """One that is left alone for weeks does not fill $TMPDIR."""
+    path = os.path.join(folder, "documents")
+    with open(path, "w", encoding="utf-8") as out:
+        process = subprocess.Popen([UPGATE, "stalls", "--live", "--pid", str(os.getpid()), "--every", "1s", "--max-size", "8M", "--format", "json"],
+                                   stdout=out, stderr=subprocess.PIPE, text=True, env=dict(os.environ, TMPDIR=folder))
+
+    def documents():
+        with open(path, encoding="utf-8") as file:
+            return len(file.readlines())
+    assert until(lambda: documents() > 0), "nothing is shown"
+    begins_anew(folder, process)
+    before = documents()
+    assert until(lambda: documents() > before), "nothing is shown any more"
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=WAIT_S)[1]
+    assert process.returncode == 0, err
+    assert not left_in(folder) and os.path.getsize(path), err
+
+
 def test_bad_input(folder):
     own = str(os.getpid())
     for words, says in (((), "--live"), (("--live",), "--pid"), (("run.db", "--live", "--pid", own), "not with RUN.db"),
