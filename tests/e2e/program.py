@@ -46,8 +46,10 @@ def test_help(names):
         examples = done.stdout.split("Examples:")[1].split("Exit codes:")[0]
         count = len(re.findall(r"^  \S", examples, re.M))
         check(3 <= count <= 6, "%s --help has %d examples, not 3 to 6" % (verb, count))
-        for option in ("--format", "--output", "--quiet", "--verbose", "--seed", "--no-color", "--dry-run"):
+        for option in ("--format", "--output", "--quiet", "--verbose", "--no-color", "--dry-run"):
             check(option in done.stdout, "%s --help lacks %s" % (verb, option))
+        # Every verb takes it, those that draw something explain it.
+        check(("--seed" in done.stdout) == (verb in ("ab", "node")), "--seed in %s --help" % verb)
         wrong = run(verb, "--no-such-thing-at-all")
         check(wrong.returncode == 2 and wrong.stdout == "",
               "%s: an unknown option ends in %d" % (verb, wrong.returncode))
