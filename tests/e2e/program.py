@@ -56,6 +56,17 @@ def test_help(names):
         check("try `upgate %s --help`" % verb in wrong.stderr, "%s: no hint in %r" % (verb, wrong.stderr))
 
 
+def test_no_such_verb(names):
+    for word, says in (("bisect", "unknown verb 'bisect'; try `upgate --help`"), ("dcotor", "did you mean 'doctor'?"), ("--vresion", "'--version'?")):
+        done = run(word)
+        check(done.returncode == 2 and done.stdout == "" and says in done.stderr, "%s: %d %s" % (word, done.returncode, done.stderr))
+    for path in glob.glob(os.path.join(SOURCE, "harness/verbs/cmd_*.c")):  # one that this build lacks is no slip of the user's
+        verb = os.path.basename(path)[len("cmd_"):-len(".c")]
+        done = run(verb, "--help")
+        check((verb in names) == (done.returncode == 0), "%s: %d" % (verb, done.returncode))
+        check(verb in names or "'%s' is not in this build" % verb in done.stderr, done.stderr)
+
+
 def test_docs(names):
     with tempfile.TemporaryDirectory(prefix="upgate-docs-") as fresh:
         done = run("--print-docs", fresh)
@@ -164,6 +175,7 @@ if not names:
     print("skipped: this build has no verb")
     sys.exit(77)
 test_help(names)
+test_no_such_verb(names)
 test_docs(names)
 test_completion(names)
 test_environment_table()
