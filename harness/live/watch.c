@@ -18,6 +18,7 @@
 #include "harness/live/kept.h"
 #include "harness/live/look.h"
 #include "harness/live/renew.h"
+#include "reports/render/text/json_text.h"
 
 #define WATCH_S INT64_C(1000000000)
 
@@ -174,8 +175,8 @@ static void watch_tell(const struct watch *watch, const char *path)
 {
     char *text = NULL;
     if (watch->opts->json) {
-        json_t *line = json_pack("{ss ss ss ss sI}", "schema", "upgate.incident/1", "path", path, "trigger", watch->opts->trigger_text, "answer",
-                                 watch->answer, "at_unix_ns", (json_int_t)clock_wall_ns());
+        json_t *line = json_pack("{ss so ss so sI}", "schema", "upgate.incident/1", "path", render_json_text(path), "trigger",
+                                 watch->opts->trigger_text, "answer", render_json_text(watch->answer), "at_unix_ns", (json_int_t)clock_wall_ns());
         text = line ? json_dumps(line, JSON_COMPACT) : NULL;
         json_decref(line);
     }

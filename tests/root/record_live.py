@@ -372,6 +372,15 @@ def test_command_as_json(case):
     assert document["ending"] == "target" and document["store"] == case.db, document
 
 
+def test_json_of_any_name(case):
+    """A name in another encoding than UTF-8, which JSON cannot hold, is no reason to print nothing."""
+    case.db = os.path.join(os.fsencode(case.dir), b"run-\xff.db")
+    done = case.run("--format", "json", "-q", "--gpu", "off", "--", "true")
+    check(done, 0)
+    document = json.loads(done.out)
+    assert document["schema"] == "upgate.record/1" and document["store"].endswith("/run-\ufffd.db"), document
+
+
 def test_command_that_is_none(case):
     done = case.run("--", "/none/such-program")
     check(done, 4, "failed to start '/none/such-program': No such file or directory")
