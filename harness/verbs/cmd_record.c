@@ -151,6 +151,11 @@ static void record_tell_missing(const char *missing)
     }
 }
 
+static const char *record_target(const struct record_values *values, const struct recording_opts *opts)
+{
+    return opts->command ? opts->command[0] : opts->cgroup ? opts->cgroup : values->pids;
+}
+
 #ifdef UPGATE_HAVE_LIVE
 static int record_watch(const struct record_values *values, const struct recording_opts *opts, struct error *err)
 {
@@ -164,7 +169,13 @@ static int record_watch(const struct record_values *values, const struct recordi
     int rc = trigger_parse(values->trigger, &watch.trigger, err);
     if (rc == 0 && watch.trigger.kind == TRIGGER_STEP && !opts->command && !opts->symbol)
         rc = error_set(err, -EINVAL, "option '--trigger': steps of a program that runs already are seen by --step symbol:NAME only");
-    return rc || values->common.dry_run ? rc : watch_run(&watch, err);
+    if (rc || !values->common.dry_run)
+        return rc ? rc : watch_run(&watch, err);
+    watch.recording.path = NULL; // a name for those that come
+    rc = recording_check(&watch.recording, err);
+    if (rc == 0)
+        log_info("would record %s, and keep what is around '%s'", record_target(values, opts), values->trigger);
+    return rc;
 }
 #else
 static int record_watch(const struct record_values *values, const struct recording_opts *opts, struct error *err)
@@ -180,9 +191,10 @@ static int record_go(const struct record_values *values, const struct recording_
     if (values->trigger)
         return record_watch(values, opts, err);
     if (values->common.dry_run) {
-        log_info("would record %s into '%s'",
-                 opts->command ? opts->command[0] : opts->cgroup ? opts->cgroup : values->pids, opts->path);
-        return 0;
+        int checked = recording_check(opts, err);
+        if (checked == 0)
+            log_info("would record %s into '%s'", record_target(values, opts), opts->path);
+        return checked;
     }
     int rc = recording_run(opts, &result, err);
     record_tell_missing(result.missing);

@@ -443,10 +443,11 @@ static int stalls_live(const struct stalls_values *values, int argc, char **argv
                                    .rows_max = values->top,
                                    .json = strcmp(values->common.format, "json") == 0,
                                    .no_color = values->common.no_color};
-    if (rc == 0 && values->common.dry_run)
+    bool dry = values->common.dry_run;
+    if (rc == 0)
+        rc = dry ? recording_check(&opts.recording, err) : live_run(&opts, err);
+    if (rc == 0 && dry)
         log_info("would look at %s", values->pids ? values->pids : target.cgroup);
-    else if (rc == 0)
-        rc = live_run(&opts, err);
     free(command_line);
     target_free(&target);
     return rc;

@@ -429,6 +429,8 @@ def test_bad_input(folder):
                         (("--live", "--pid", own, "--every", "1ms"), "100 ms"), (("--live", "--pid", own, "-o", __file__), "exists already")):
         done = upgate(*words)
         assert done.returncode == 2 and says in done.stderr, (words, done)
+        done = upgate(*words, "--dry-run")
+        assert done.returncode == 2 and says in done.stderr, (words, done)
     for words, says in ((("--trigger", "stall > soon", "--pid", own), "no time"), (("--trigger", "stall > 11min", "--pid", own), "to 10 min"),
                         (("--trigger", "latency > 3", "--pid", own), "not known"),
                         (("--trigger", "step_time > 2x median", "--pid", own), "by --step symbol:NAME only"), (("--keep", "3", "--pid", own), "of --trigger"),

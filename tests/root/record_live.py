@@ -558,6 +558,7 @@ def test_wrong_targets(case):
             ((), 2, "nothing to record"),
             (("--pid", str(sleeper.pid), "--", "true"), 2, "exclude each other")):
         check(case.run(*options), code, says)
+        check(case.run("--dry-run", *options), code, says)
         assert not os.path.exists(case.db), options
 
 
@@ -566,6 +567,8 @@ def test_existing_store(case):
     check(case.run("--pid", str(sleeper.pid), "--duration", "200ms"), 0)
     before = open(case.db, "rb").read()
     check(case.run("--pid", str(sleeper.pid), "--duration", "200ms"), 2, "exists already")
+    check(case.run("--pid", str(sleeper.pid), "--dry-run"), 2, "exists already")
+    check(case.run("--pid", str(sleeper.pid), "--trigger", "stall > 1s", "--dry-run"), 0, "would record %d" % sleeper.pid)
     assert open(case.db, "rb").read() == before
 
 
