@@ -27,7 +27,7 @@
 struct record_values {
     const char *pids, *cgroup, *container;
     int64_t duration_ns;
-    bool no_children, launch_stacks, print_env;
+    bool duration_given, no_children, launch_stacks, print_env;
     struct recording_values recording;
     uint64_t keep;
     const char *trigger;
@@ -50,7 +50,7 @@ static const struct option_spec record_options[] = {
     {NULL, 0, "no-children", OPTION_FLAG, NULL, NULL, NULL, "leave out processes born later",
      offsetof(struct record_values, no_children), 0, 0, 0},
     {"Recording", 'd', "duration", OPTION_DURATION, "TIME", NULL, "until the target ends or Ctrl-C",
-     "how long", offsetof(struct record_values, duration_ns), 0, 0, 0},
+     "how long", offsetof(struct record_values, duration_ns), 0, 0, offsetof(struct record_values, duration_given)},
     OPTIONS_RECORDING(NULL, struct record_values, recording),
     {"What is kept", 0, "trigger", OPTION_TEXT, "WHAT", NULL, NULL,
      "keep only what is around moments such as 'stall > 500ms' or 'step_time > 2x median': RUN-DATE-TIME.db for each, with what --max-size (64M) has of the time before",
@@ -103,6 +103,8 @@ static int record_check(const struct record_values *values, const struct options
         return error_set(err, -EINVAL, "--after and --keep are of --trigger");
     if (values->after_ns < 0 || values->duration_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
+    if (values->duration_given && !values->duration_ns)
+        return error_set(err, -EINVAL, "option '--duration': nothing is recorded in no time; without it the end of the target or Ctrl-C ends it");
     return recording_values_check(&values->recording, rest->command_count > 0, err);
 }
 

@@ -426,6 +426,7 @@ def test_bad_input(folder):
     for words, says in (((), "--live"), (("--live",), "--pid"), (("run.db", "--live", "--pid", own), "not with RUN.db"),
                         (("--live", "--pid", own, "--all"), "from a store"), (("run.db", "--window", "3s"), "--live"),
                         (("--live", "--pid", "x"), "no process id"), (("--live", "--pid", "4194303"), "4194303"),
+                        (("--live", "--pid", own, "--duration", "0s"), "--duration"), (("run.db", "--duration", "0s"), "--live"),
                         (("--live", "--pid", own, "--every", "1ms"), "100 ms"), (("--live", "--pid", own, "-o", __file__), "exists already")):
         done = upgate(*words)
         assert done.returncode == 2 and says in done.stderr, (words, done)

@@ -556,10 +556,17 @@ def test_wrong_targets(case):
             (("--container", "0123456789abcdef"), 2, "no cgroup belongs to a container"),
             (("--container", "12"), 2, "at least 6"),
             ((), 2, "nothing to record"),
+            (("--pid", str(sleeper.pid), "--duration", "0s"), 2, "option '--duration'"),
             (("--pid", str(sleeper.pid), "--", "true"), 2, "exclude each other")):
         check(case.run(*options), code, says)
         check(case.run("--dry-run", *options), code, says)
         assert not os.path.exists(case.db), options
+
+
+def test_no_threshold(case):
+    sleeper = case.sleeper()
+    check(case.run("--pid", str(sleeper.pid), "--threshold", "0s", "--duration", "300ms"), 0)
+    assert case.value("SELECT threshold_ns FROM recording") == 1
 
 
 def test_existing_store(case):
