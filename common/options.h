@@ -68,17 +68,20 @@ struct options_common {
 #define OPTIONS_COMMON_DEFAULT {.format = "table"}
 
 // The last rows of every table, before {.name = NULL}:
-// OPTIONS_COMMON(struct ab_values, common, "RUN.db", "store of the run", "run.db"). What -o means
-// differs from verb to verb.
+// OPTIONS_COMMON(struct diff_values, common, "FILE", "write there instead of stdout", "stdout"). What -o means differs from verb to
+// verb. Every verb takes --seed; those that draw something have OPTIONS_COMMON_SEED, which shows it.
 // clang-format off
 #define OPTIONS_COMMON(type, member, output_value, output_help, output_default)                    \
+    OPTIONS_COMMON_ROWS(type, member, output_value, output_help, output_default, NULL)
+#define OPTIONS_COMMON_SEED(type, member, output_value, output_help, output_default)               \
+    OPTIONS_COMMON_ROWS(type, member, output_value, output_help, output_default, "seed of everything that is drawn")
+#define OPTIONS_COMMON_ROWS(type, member, output_value, output_help, output_default, seed_help)    \
     {"Common options", 0, "format", OPTION_CHOICE, NULL, "table,json", "table",                    \
      "what is printed on stdout", offsetof(type, member.format), 0, 0, 0},                         \
     {NULL, 'o', "output", OPTION_TEXT, output_value, NULL, output_default, output_help,            \
      offsetof(type, member.output), 0, 0, 0},                                                      \
-    {NULL, 0, "seed", OPTION_UINT, "N", NULL, "the plan's, else 7",                                \
-     "seed of everything that is drawn", offsetof(type, member.seed), 0, UINT64_MAX / 2,           \
-     offsetof(type, member.seed_given)},                                                           \
+    {NULL, 0, "seed", OPTION_UINT, "N", NULL, "the plan's, else 7", seed_help,                     \
+     offsetof(type, member.seed), 0, UINT64_MAX / 2, offsetof(type, member.seed_given)},           \
     {NULL, 0, "dry-run", OPTION_FLAG, NULL, NULL, NULL,                                            \
      "check and say what would be done, then stop", offsetof(type, member.dry_run), 0, 0, 0},      \
     {NULL, 0, "no-color", OPTION_FLAG, NULL, NULL, NULL, "plain text, on a terminal too",          \

@@ -19,6 +19,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/live/look.h"
+#include "harness/live/renew.h"
 #include "reports/render/text/screen.h"
 
 #define LIVE_S INT64_C(1000000000)
@@ -32,8 +33,10 @@ enum {
 struct live {
     const struct live_opts *opts;
     struct look look;
+    struct renew renew;
     bool screen; // a terminal, with keys
     bool frozen, quits, changed;
+    bool shown, ended; // a look was; the target has, before a recorder could take over
     struct termios before;
     struct render_opts render;
     int64_t window_ns, next_ns;
@@ -56,6 +59,7 @@ static void live_catch_signals(void)
     struct sigaction action = {.sa_handler = live_on_signal}; // no SA_RESTART: poll() must end
     live_signal = live_resized = 0;
     signals_catch_end(live_on_signal);
+    sigaction(SIGQUIT, &action, NULL); // by default it ends us at once, and the terminal stays as it is
     sigaction(SIGWINCH, &action, NULL);
     signal(SIGPIPE, SIG_IGN); // a reader that has gone is an error in words
 }
@@ -182,6 +186,7 @@ static void live_open_screen(struct live *live)
     struct termios raw = live->before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
     raw.c_cc[VSUSP] = _POSIX_VDISABLE; // stopped, it would leave the terminal like this
+    raw.c_cc[VQUIT] = _POSIX_VDISABLE; // it would end the recorder, too, at once: a key that quits
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     printf("\033[?1049h\033[?25l"); // a screen of its own, without a cursor
     live->changed = true;
@@ -213,7 +218,7 @@ static void live_key(struct live *live, const char *key)
     free(live->said);
     live->said = NULL;
     live->changed = true;
-    if (*key == 'q')
+    if (*key == 'q' || *key == '\034') // and Ctrl-backslash
         live->quits = true;
     else if (*key == ' ')
         live->frozen = !live->frozen;
@@ -260,11 +265,14 @@ static int live_loop(struct live *live, struct error *err)
     while (rc == 0 && !live->quits && !live_signal && now_ns < end_ns) {
         live_wait(live, live->next_ns < end_ns ? live->next_ns : end_ns);
         now_ns = clock_monotonic_ns();
-        int reaped = look_reap(&live->look, 0, err);
-        if (reaped != -EAGAIN)
-            return reaped;
+        rc = renew_reap(&live->renew, &live->look, err);
+        if (rc != -EAGAIN)
+            break;
+        rc = 0;
         if (now_ns >= live->next_ns && !live->frozen) {
-            live->changed |= look_again(&live->look, live->window_ns);
+            bool looked = look_again(&live->look, live->window_ns);
+            live->changed |= looked;
+            live->shown |= looked;
             int64_t took_ns = clock_monotonic_ns() - now_ns;
             // A look that takes long is repeated less often: a tenth of a CPU at most.
             live->next_ns = now_ns + (10 * took_ns > opts->every_ns ? 10 * took_ns : opts->every_ns);
@@ -277,24 +285,28 @@ static int live_loop(struct live *live, struct error *err)
         live->changed |= live_resized && live->screen;
         live_resized = 0;
         rc = live_show(live, err);
+        if (rc == 0 && !live->frozen)
+            rc = renew_when_outgrown(&live->renew, &live->look, err);
     }
-    return rc;
+    live->ended = rc == RENEW_ENDED;
+    return live->ended ? 0 : rc;
 }
 
 int live_run(const struct live_opts *opts, struct error *err)
 {
-    struct live live = {.opts = opts, .window_ns = opts->window_ns};
+    struct live live = {.opts = opts, .renew = {.recording = opts->recording, .silent = true}, .window_ns = opts->window_ns};
     struct look *look = &live.look;
     render_opts_detect(&live.render, STDOUT_FILENO, opts->no_color);
-    int rc = look_start(look, &opts->recording, true, err);
+    int rc = renew_start(&live.renew, look, err);
     if (rc == 0) {
         live_catch_signals();
         live_open_screen(&live);
         rc = live_loop(&live, err);
         live_close_screen(&live);
-        if (rc == 0 && look->ended) {
+        if (rc == 0 && (look->ended || live.ended))
             log_info("the target has ended");
-            look_again(look, live.window_ns); // what the recorder wrote at its end
+        if (rc == 0 && look->ended) {
+            live.shown |= look_again(look, live.window_ns); // what the recorder wrote at its end
             rc = look->stalls ? live_print(&live, err) : 0;
         }
     }
@@ -302,9 +314,10 @@ int live_run(const struct live_opts *opts, struct error *err)
     int end_rc = look_stop(look, &end);
     if (rc == 0 && end_rc)
         rc = error_set(err, end_rc, "%s", end.text);
-    if (rc == 0 && !look->stalls && !live_signal && !live.quits)
+    if (rc == 0 && !live.shown && !live_signal && !live.quits)
         rc = error_set(err, -ENODATA, "nothing was recorded: %s", look->error.text);
     look_free(look);
+    renew_free(&live.renew);
     free(live.said);
     return rc;
 }

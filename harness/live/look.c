@@ -55,6 +55,13 @@ static void look_remove(const struct look *look)
     free(journal);
 }
 
+// Ctrl-backslash goes to both of us: the recorder ends in order when its parent has, or as that says. A handler, unlike SIG_IGN, is not inherited
+// by a command.
+static void look_on_quit(int number)
+{
+    (void)number;
+}
+
 static _Noreturn void look_record(const struct look *look, const struct recording_opts *opts, bool silent, int report_fd, pid_t parent)
 {
     struct error err = {0};
@@ -67,6 +74,7 @@ static _Noreturn void look_record(const struct look *look, const struct recordin
     for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
         dup2(null_fd, fd);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigaction(SIGQUIT, &(struct sigaction){.sa_handler = look_on_quit}, NULL);
     int rc = getppid() == parent ? recording_run(&recording, &result, &err) : -ECANCELED;
     if (rc == 0)
         err.code = 0;

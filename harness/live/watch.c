@@ -8,18 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/containers/vector.h"
 #include "common/log.h"
-#include "common/proc.h"
 #include "common/signals.h"
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/live/kept.h"
 #include "harness/live/look.h"
+#include "harness/live/renew.h"
+#include "reports/render/text/json_text.h"
 
 #define WATCH_S INT64_C(1000000000)
 
@@ -29,19 +28,15 @@ enum {
     WATCH_SHARE = 10,    // a look that takes long is repeated less often: a tenth of a CPU
     WATCH_STALL_MAX_S = 600, // two of it are the window, which is read at each look
     WATCH_STEPS_MIN = 20, // of fewer a median says little
-    WATCH_OUTGROWN = 2,   // times --max-size: names and stacks of weeks, which are not forgotten
-    WATCH_ENDED = 1,      // there is nobody left to record
 };
 
 struct watch {
     const struct watch_opts *opts;
-    struct recording_opts recording; // of each recorder
+    struct renew renew;              // of each recorder
     char *steps_path;                // of a command: one file of steps for all of them
     int steps_fd;                    // which is ours while this is open
-    pid_t *pids, *roots;             // of a recorder behind another one: its target, and those that the others descend from
-    size_t pid_count;
     struct look look;
-    int64_t window_ns, begun_ns;             // begun_ns: of this recorder
+    int64_t window_ns;
     bool told_short;                         // that less is kept than the trigger wants
     int64_t next_ns, due_ns, quiet_until_ns; // due_ns 0: nothing has happened
     char *answer;                            // what has
@@ -119,7 +114,7 @@ static void watch_tell_short(struct watch *watch, int64_t now_ns)
 {
     char kept[32], wanted[32];
     const int64_t stall_ns = watch->opts->trigger.stall_ns, kept_ns = watch->look.stalls->window_ns;
-    if (watch->told_short || kept_ns >= stall_ns || now_ns - watch->begun_ns < watch->window_ns)
+    if (watch->told_short || kept_ns >= stall_ns || now_ns - watch->renew.begun_ns < watch->window_ns)
         return;
     watch->told_short = true;
     log_warn("the last %s are kept, and a stall of %s cannot be seen in that: give --max-size more",
@@ -180,8 +175,8 @@ static void watch_tell(const struct watch *watch, const char *path)
 {
     char *text = NULL;
     if (watch->opts->json) {
-        json_t *line = json_pack("{ss ss ss ss sI}", "schema", "upgate.incident/1", "path", path, "trigger", watch->opts->trigger_text, "answer",
-                                 watch->answer, "at_unix_ns", (json_int_t)clock_wall_ns());
+        json_t *line = json_pack("{ss so ss so sI}", "schema", "upgate.incident/1", "path", render_json_text(path), "trigger",
+                                 watch->opts->trigger_text, "answer", render_json_text(watch->answer), "at_unix_ns", (json_int_t)clock_wall_ns());
         text = line ? json_dumps(line, JSON_COMPACT) : NULL;
         json_decref(line);
     }
@@ -208,106 +203,7 @@ static void watch_save(struct watch *watch)
     watch->quiet_until_ns = clock_monotonic_ns() + watch->window_ns;
 }
 
-// --- a recorder behind another one ------------------------------------------------------------------
-
-// The processes of the target, by what was named and by the store of the recorder that has ended.
-static void watch_find_target(struct watch *watch)
-{
-    struct error err = {0};
-    struct store *store = NULL;
-    pid_t *pids = NULL;
-    size_t count = 0;
-    for (size_t i = 0; i < watch->recording.pid_count; i++)
-        vector_push(pids, count, watch->recording.pids[i]);
-    if (store_open(watch->look.path, STORE_READ, &store, &err) == 0) {
-        sqlite3_stmt *stmt = store_query(store, &err, "SELECT tgid FROM process WHERE kind = 'target' AND ended_ns IS NULL", "");
-        while (stmt && store_step(store, stmt, NULL) == 1)
-            vector_push(pids, count, (pid_t)sqlite3_column_int64(stmt, 0));
-    }
-    store_close(store);
-    free(watch->pids);
-    watch->pids = pids;
-    watch->pid_count = count;
-}
-
-// Leaves out who has ended. Gives how many that were.
-static size_t watch_keep_living(struct watch *watch)
-{
-    size_t living = 0, ended = 0;
-    for (size_t i = 0; i < watch->pid_count; i++) {
-        struct proc_stat stat;
-        if (proc_stat_of(watch->pids[i], &stat) || proc_stat_ended(&stat))
-            ended++;
-        else
-            watch->pids[living++] = watch->pids[i];
-    }
-    watch->pid_count = living;
-    return ended;
-}
-
-// Each once, and no child of another one: it comes with that, and to find what is below one takes a look at every process.
-static void watch_choose_roots(struct watch *watch)
-{
-    struct recording_opts *recording = &watch->recording;
-    free(watch->roots);
-    watch->roots = NULL;
-    recording->pid_count = 0;
-    for (size_t i = 0; i < watch->pid_count; i++) {
-        struct proc_stat stat;
-        pid_t parent = recording->no_children || proc_stat_of(watch->pids[i], &stat) ? -1 : stat.parent;
-        bool there = false;
-        for (size_t k = 0; k < watch->pid_count && !there; k++)
-            there = watch->pids[k] == parent || (k < i && watch->pids[k] == watch->pids[i]);
-        if (!there)
-            vector_push(watch->roots, recording->pid_count, watch->pids[i]);
-    }
-    recording->pids = watch->roots;
-}
-
-// A recorder of those that live. WATCH_ENDED: nobody does.
-static int watch_begin_anew(struct watch *watch, struct error *err)
-{
-    look_free(&watch->look);
-    watch->look = (struct look){.report_fd = -1};
-    watch->begun_ns = clock_monotonic_ns();
-    if (!watch->recording.cgroup) {
-        watch_keep_living(watch);
-        watch_choose_roots(watch);
-        watch->recording.command = NULL; // it runs
-        watch->recording.command_count = 0;
-        watch->recording.injected = NULL; // marks go on, and what they are has been said
-        watch->recording.finds_steps = false;
-    }
-    if (!watch->recording.cgroup && !watch->recording.pid_count)
-        return WATCH_ENDED;
-    return look_start(&watch->look, &watch->recording, false, err);
-}
-
-// Of weeks the names and stacks are more than the events that are kept.
-static int watch_renew(struct watch *watch, struct error *err)
-{
-    struct stat info;
-    struct error end = {0};
-    if (watch->due_ns || stat(watch->look.path, &info) || info.st_size < WATCH_OUTGROWN * watch->recording.max_bytes)
-        return 0;
-    log_info("names and stacks have outgrown --max-size: the recording begins anew");
-    if (look_stop(&watch->look, &end))
-        log_warn("the recorder before it: %s", end.text);
-    if (!watch->recording.cgroup)
-        watch_find_target(watch);
-    return watch_begin_anew(watch, err);
-}
-
-// -EAGAIN: it goes on. A process may end before the next recorder finds it: then another one takes the rest.
-static int watch_reap(struct watch *watch, struct error *err)
-{
-    int rc = look_reap(&watch->look, 0, err);
-    bool gone = (rc == -EINVAL || rc == -ESRCH) && watch->pid_count && !watch->look.stalls;
-    if (!gone || !watch_keep_living(watch))
-        return rc;
-    rc = watch_begin_anew(watch, err);
-    return rc ? rc : -EAGAIN;
-}
+// --- all of it ------------------------------------------------------------------------------------
 
 static int watch_loop(struct watch *watch, struct error *err)
 {
@@ -316,14 +212,14 @@ static int watch_loop(struct watch *watch, struct error *err)
     while (rc == 0 && !watch_signal && now_ns < end_ns) {
         poll(NULL, 0, 100);
         now_ns = clock_monotonic_ns();
-        rc = watch_reap(watch, err);
+        rc = renew_reap(&watch->renew, &watch->look, err);
         if (rc != -EAGAIN)
             return rc;
         rc = 0;
         if (now_ns >= watch->next_ns) {
             watch_look(watch, now_ns);
             watch->next_ns = now_ns + watch_every_ns(watch, clock_monotonic_ns() - now_ns);
-            rc = watch_renew(watch, err);
+            rc = watch->due_ns ? 0 : renew_when_outgrown(&watch->renew, &watch->look, err);
         }
         if (rc == 0 && watch->due_ns && now_ns >= watch->due_ns)
             watch_save(watch);
@@ -344,24 +240,23 @@ static int watch_check_folder(const char *name, struct error *err)
 
 int watch_run(const struct watch_opts *opts, struct error *err)
 {
-    struct watch watch = {.opts = opts, .recording = opts->recording, .look.report_fd = -1};
+    struct watch watch = {.opts = opts, .renew.recording = opts->recording, .look.report_fd = -1};
     watch.window_ns = watch_window_ns(&opts->trigger);
-    watch.begun_ns = clock_monotonic_ns();
     if (opts->recording.command && !opts->recording.symbol)
-        watch.recording.steps_path = watch.steps_path = recording_steps_reserve(&watch.steps_fd);
-    watch.recording.path = NULL; // of its own: what it holds is kept when something has happened
-    watch.recording.progress = false;
-    watch.recording.duration_ns = 0;
+        watch.renew.recording.steps_path = watch.steps_path = recording_steps_reserve(&watch.steps_fd);
+    watch.renew.recording.path = NULL; // of its own: what it holds is kept when something has happened
+    watch.renew.recording.progress = false;
+    watch.renew.recording.duration_ns = 0;
     watch_signal = 0;
     signals_catch_end(watch_on_signal);
     signal(SIGPIPE, SIG_IGN);
     kept_find(&watch.kept, opts->recording.path);
     int rc = watch_check_folder(opts->recording.path, err);
     if (rc == 0)
-        rc = look_start(&watch.look, &watch.recording, false, err);
+        rc = renew_start(&watch.renew, &watch.look, err);
     if (rc == 0)
         rc = watch_loop(&watch, err);
-    rc = rc == WATCH_ENDED ? 0 : rc;
+    rc = rc == RENEW_ENDED ? 0 : rc;
     struct error end = {0};
     int end_rc = look_stop(&watch.look, &end);
     if (rc == 0 && watch.look.path)
@@ -378,8 +273,7 @@ int watch_run(const struct watch_opts *opts, struct error *err)
         close(watch.steps_fd);
     }
     free(watch.steps_path);
-    free(watch.pids);
-    free(watch.roots);
+    renew_free(&watch.renew);
     kept_free(&watch.kept);
     free(watch.answer);
     return rc;

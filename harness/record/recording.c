@@ -105,13 +105,20 @@ static int recording_store_end(struct recording *recording, const char *state, s
                       state, clock_wall_ns());
 }
 
-static int recording_open_store(struct recording *recording, struct error *err)
+static int recording_check_path(const char *path, struct error *err)
 {
     struct stat info;
-    const char *path = recording->opts->path;
     if (stat(path, &info) == 0 && info.st_size > 0)
         return error_set(err, -EINVAL, "'%s' exists already; name another file with -o", path);
-    int rc = store_open(path, STORE_CREATE, &recording->store, err);
+    return 0;
+}
+
+static int recording_open_store(struct recording *recording, struct error *err)
+{
+    const char *path = recording->opts->path;
+    int rc = recording_check_path(path, err);
+    if (rc == 0)
+        rc = store_open(path, STORE_CREATE, &recording->store, err);
     return rc ? rc : recording_store_run(recording, err);
 }
 
@@ -534,6 +541,12 @@ static int recording_finish(struct recording *recording, int rc, struct error *e
         result->command_ended = command_ended(&recording->command);
     result->command_status = recording->command.status;
     return rc;
+}
+
+int recording_check(const struct recording_opts *opts, struct error *err)
+{
+    int rc = opts->path ? recording_check_path(opts->path, err) : 0;
+    return rc ? rc : recorder_check_pids(opts->pids, opts->pid_count, err);
 }
 
 int recording_run(const struct recording_opts *opts, struct recording_result *ret_result, struct error *err)

@@ -76,6 +76,8 @@ struct recording_result {
 // NULL: none can be made.
 char *recording_steps_reserve(int *ret_fd);
 
+// What recording_run() would refuse at once: 0, or its error. path NULL: not looked at.
+int recording_check(const struct recording_opts *opts, struct error *err);
 // 0; -EINVAL: bad input, no such process; other -errno: not permitted, disk full, ... What was written before a
 // failure in the middle stays; a store in which nothing was recorded is removed again.
 int recording_run(const struct recording_opts *opts, struct recording_result *ret_result, struct error *err);

@@ -11,6 +11,7 @@
 #include "common/units.h"
 #include "contracts/spool.h"
 #include "harness/contain/inject.h"
+#include "reports/render/text/json_text.h"
 
 static const char *report_ending(const struct recording_result *result)
 {
@@ -120,7 +121,7 @@ void report_print_json(const struct recording_opts *opts, const struct recording
                             ? json_integer(WEXITSTATUS(result->command_status))
                             : json_null();
     json_t *document = json_pack(
-        "{ss ss sI sI ss sb si sI sI sI sI sI sI so so}", "schema", "upgate.record/1", "store", opts->path, "recording",
+        "{ss so sI sI ss sb si sI sI sI sI sI sI so so}", "schema", "upgate.record/1", "store", render_json_text(opts->path), "recording",
         (json_int_t)result->recording_id, "window_ns", (json_int_t)result->length_ns, "ending", endings[result->ending],
         "host", totals->host, "threads", (int)totals->threads, "gaps", (json_int_t)totals->gaps, "samples",
         (json_int_t)totals->samples, "locks", (json_int_t)totals->locks, "facts", (json_int_t)totals->facts, "steps",

@@ -38,11 +38,13 @@ enum {
     READ_BYTES = 65536,
     SETTLE_POLLS = 6,          // equal readings in a row
     SETTLE_POLL_NS = 20000000, // 20 ms: a loader maps a library in well under that
+    SETTLE_POLLS_PYTHON = 50,  // an import runs for longer between two libraries
     EXIT_WAIT_NS = 10000000,
 };
 static const int64_t exit_lag_max_ns = 10 * INT64_C(1000000000); // within which who has closed its output is expected to end
 static const int64_t timeout_default_ns = 120 * INT64_C(1000000000);
 static const int64_t settle_max_ns = 3 * INT64_C(1000000000);
+static const int64_t settle_python_max_ns = 20 * INT64_C(1000000000);
 static const int64_t gentle_max_ns = 5 * INT64_C(1000000000);
 
 struct probe {
@@ -307,11 +309,17 @@ static int read_interpreter(struct probe *probe, json_t **ret_document, struct e
     return 0;
 }
 
-static size_t mapped_count(pid_t pid)
+// *ret_python: it is an interpreter, of a command that names it by itself.
+static size_t mapped_count(pid_t pid, bool *ret_python)
 {
     char *proc_dir = xasprintf("/proc/%d", (int)pid);
     struct maps maps = {0};
     size_t count = maps_read(proc_dir, &maps, NULL) ? 0 : maps.file_count;
+    *ret_python = false;
+    for (size_t i = 0; i < count; i++) {
+        const char *slash = strrchr(maps.files[i].path, '/'), *name = slash ? slash + 1 : "";
+        *ret_python |= strncmp(name, "python3", 7) == 0 || strncmp(name, "libpython3", 10) == 0;
+    }
     maps_free(&maps);
     free(proc_dir);
     return count;
@@ -323,10 +331,14 @@ static int read_program(struct probe *probe, json_t **ret_document, struct error
     json_t *process = NULL;
     size_t last = 0, taken = 0;
     int same = 0;
-    int64_t end_ns = clock_monotonic_ns() + settle_max_ns;
-    while (!probe_ended(probe) && clock_monotonic_ns() < end_ns && same < SETTLE_POLLS) {
+    bool python = false;
+    int64_t begin_ns = clock_monotonic_ns(), python_end_ns = begin_ns + settle_python_max_ns;
+    if (python_end_ns > probe->deadline_ns)
+        python_end_ns = probe->deadline_ns;
+    while (!probe_ended(probe) && clock_monotonic_ns() < (python ? python_end_ns : begin_ns + settle_max_ns) &&
+           same < (python ? SETTLE_POLLS_PYTHON : SETTLE_POLLS)) {
         probe_drain(probe);
-        size_t count = mapped_count(probe->pid);
+        size_t count = mapped_count(probe->pid, &python);
         same = count && count == last ? same + 1 : 0;
         if (count > taken && (!process || same)) {
             json_t *newer = NULL;

@@ -50,7 +50,7 @@ static const struct option_spec ab_options[] = {
     {NULL, 0, "bisect", OPTION_FLAG, NULL, NULL, NULL,
      "exit with 125 (cannot test) instead of 3 and 4, as `git bisect run` wants",
      offsetof(struct ab_values, bisect), 0, 0, 0},
-    OPTIONS_COMMON(struct ab_values, common, "RUN.db", "store of the run; must not exist yet", "run.db"),
+    OPTIONS_COMMON_SEED(struct ab_values, common, "RUN.db", "store of the run; must not exist yet", "run.db"),
     {.name = NULL}};
 
 static const char *const ab_usage[] = {

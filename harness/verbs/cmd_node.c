@@ -36,7 +36,7 @@ static const struct option_spec node_options[] = {
      "where the other nodes reach node 0: {master} and MASTER_ADDR of both sides", offsetof(struct node_values, master), 0, 0, 0},
     {NULL, 0, "wait", OPTION_DURATION, "TIME", NULL, "60s", "how long nodes wait for each other at the start",
      offsetof(struct node_values, wait_ns), 0, 0, 0},
-    OPTIONS_COMMON(struct node_values, common, "DIR", "directory that all nodes share: DIR/RUN/run.db", NULL),
+    OPTIONS_COMMON_SEED(struct node_values, common, "DIR", "directory that all nodes share: DIR/RUN/run.db", NULL),
     {.name = NULL}};
 
 static const char *const node_usage[] = {"node PLAN.yaml -o DIR [--job NAME]", NULL};

@@ -27,7 +27,7 @@
 struct record_values {
     const char *pids, *cgroup, *container;
     int64_t duration_ns;
-    bool no_children, launch_stacks, print_env;
+    bool duration_given, no_children, launch_stacks, print_env;
     struct recording_values recording;
     uint64_t keep;
     const char *trigger;
@@ -50,7 +50,7 @@ static const struct option_spec record_options[] = {
     {NULL, 0, "no-children", OPTION_FLAG, NULL, NULL, NULL, "leave out processes born later",
      offsetof(struct record_values, no_children), 0, 0, 0},
     {"Recording", 'd', "duration", OPTION_DURATION, "TIME", NULL, "until the target ends or Ctrl-C",
-     "how long", offsetof(struct record_values, duration_ns), 0, 0, 0},
+     "how long", offsetof(struct record_values, duration_ns), 0, 0, offsetof(struct record_values, duration_given)},
     OPTIONS_RECORDING(NULL, struct record_values, recording),
     {"What is kept", 0, "trigger", OPTION_TEXT, "WHAT", NULL, NULL,
      "keep only what is around moments such as 'stall > 500ms' or 'step_time > 2x median': RUN-DATE-TIME.db for each, with what --max-size (64M) has of the time before",
@@ -103,6 +103,8 @@ static int record_check(const struct record_values *values, const struct options
         return error_set(err, -EINVAL, "--after and --keep are of --trigger");
     if (values->after_ns < 0 || values->duration_ns < 0)
         return error_set(err, -EINVAL, "a time cannot be negative");
+    if (values->duration_given && !values->duration_ns)
+        return error_set(err, -EINVAL, "option '--duration': nothing is recorded in no time; without it the end of the target or Ctrl-C ends it");
     return recording_values_check(&values->recording, rest->command_count > 0, err);
 }
 
@@ -151,6 +153,11 @@ static void record_tell_missing(const char *missing)
     }
 }
 
+static const char *record_target(const struct record_values *values, const struct recording_opts *opts)
+{
+    return opts->command ? opts->command[0] : opts->cgroup ? opts->cgroup : values->pids;
+}
+
 #ifdef UPGATE_HAVE_LIVE
 static int record_watch(const struct record_values *values, const struct recording_opts *opts, struct error *err)
 {
@@ -164,7 +171,13 @@ static int record_watch(const struct record_values *values, const struct recordi
     int rc = trigger_parse(values->trigger, &watch.trigger, err);
     if (rc == 0 && watch.trigger.kind == TRIGGER_STEP && !opts->command && !opts->symbol)
         rc = error_set(err, -EINVAL, "option '--trigger': steps of a program that runs already are seen by --step symbol:NAME only");
-    return rc || values->common.dry_run ? rc : watch_run(&watch, err);
+    if (rc || !values->common.dry_run)
+        return rc ? rc : watch_run(&watch, err);
+    watch.recording.path = NULL; // a name for those that come
+    rc = recording_check(&watch.recording, err);
+    if (rc == 0)
+        log_info("would record %s, and keep what is around '%s'", record_target(values, opts), values->trigger);
+    return rc;
 }
 #else
 static int record_watch(const struct record_values *values, const struct recording_opts *opts, struct error *err)
@@ -180,9 +193,10 @@ static int record_go(const struct record_values *values, const struct recording_
     if (values->trigger)
         return record_watch(values, opts, err);
     if (values->common.dry_run) {
-        log_info("would record %s into '%s'",
-                 opts->command ? opts->command[0] : opts->cgroup ? opts->cgroup : values->pids, opts->path);
-        return 0;
+        int checked = recording_check(opts, err);
+        if (checked == 0)
+            log_info("would record %s into '%s'", record_target(values, opts), opts->path);
+        return checked;
     }
     int rc = recording_run(opts, &result, err);
     record_tell_missing(result.missing);

@@ -33,7 +33,7 @@ struct stalls_values {
     uint64_t recording, pair, top, max_bytes;
     bool recording_given, pair_given;
     const char *workload, *side, *folded;
-    bool all, live, window_given, every_given, max_given;
+    bool all, live, window_given, every_given, duration_given, max_given;
     const char *pids, *cgroup, *container;
     int64_t window_ns, every_ns, duration_ns;
     struct options_common common;
@@ -161,7 +161,8 @@ static const struct option_spec stalls_options[] = {
      .value = "TIME",
      .default_text = "until q, Ctrl-C or the end of the target",
      .help = "how long",
-     .offset = offsetof(struct stalls_values, duration_ns)},
+     .offset = offsetof(struct stalls_values, duration_ns),
+     .given_offset = offsetof(struct stalls_values, duration_given)},
     {.name = "max-size",
      .kind = OPTION_BYTES,
      .value = "SIZE",
@@ -408,7 +409,7 @@ static int stalls_store(struct stalls_job *job, const char *path, enum exit_code
 static int stalls_check_form(const struct stalls_values *values, size_t stores, struct error *err)
 {
     bool of_live = values->pids || values->cgroup || values->container || values->window_given || values->every_given ||
-                   values->duration_ns || values->max_given;
+                   values->duration_given || values->max_given;
     bool of_store = values->recording_given || values->pair_given || values->workload || values->side || values->folded || values->all;
     if (!values->live && of_live)
         return error_set(err, -EINVAL, "a program that runs is looked at with --live; `upgate stalls RUN.db` reads what was recorded");
@@ -420,6 +421,8 @@ static int stalls_check_form(const struct stalls_values *values, size_t stores, 
         return error_set(err, -EINVAL, "--live wants one of --pid, --cgroup and --container");
     if (values->window_ns < STALLS_SECOND_NS || values->every_ns < STALLS_SECOND_NS / 10 || values->duration_ns < 0)
         return error_set(err, -EINVAL, "--window is 1 s at least, --every 100 ms");
+    if (values->duration_given && !values->duration_ns)
+        return error_set(err, -EINVAL, "option '--duration': nothing is seen in no time; without it q, Ctrl-C or the end of the target ends it");
     if (values->max_bytes < RETENTION_MIN_BYTES || values->max_bytes > INT64_MAX)
         return error_set(err, -EINVAL, "option '--max-size': at least %d MiB", RETENTION_MIN_BYTES >> 20);
     return 0;
@@ -443,10 +446,11 @@ static int stalls_live(const struct stalls_values *values, int argc, char **argv
                                    .rows_max = values->top,
                                    .json = strcmp(values->common.format, "json") == 0,
                                    .no_color = values->common.no_color};
-    if (rc == 0 && values->common.dry_run)
+    bool dry = values->common.dry_run;
+    if (rc == 0)
+        rc = dry ? recording_check(&opts.recording, err) : live_run(&opts, err);
+    if (rc == 0 && dry)
         log_info("would look at %s", values->pids ? values->pids : target.cgroup);
-    else if (rc == 0)
-        rc = live_run(&opts, err);
     free(command_line);
     target_free(&target);
     return rc;

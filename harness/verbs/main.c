@@ -30,6 +30,10 @@ static const struct verb *const main_verbs[] = {
     NULL};
 #undef UPGATE_VERB
 
+static const char *const main_verbs_off[] = {
+#include "verbs_off.inc"
+    NULL};
+
 enum { MAIN_VERBS_MAX = sizeof main_verbs / sizeof *main_verbs };
 
 static const char main_summary[] = "upgate runs the same workloads under two framework or CUDA versions, side by side, and\n"
@@ -56,6 +60,13 @@ static const struct verb *main_find(const char *word)
         if (strcmp((*verb)->name, word) == 0)
             return *verb;
         names[count++] = (*verb)->name;
+    }
+    for (const char *const *off = main_verbs_off; *off; off++) {
+        if (strcmp(*off, word) == 0) {
+            log_error("verb '%s' is not in this build of upgate: what it needs was missing when it was built; the summary of cmake says "
+                      "what, ci/setup installs it", word);
+            return NULL;
+        }
     }
     const char *nearest = string_nearest(word, names, count);
     const char *kind = word[0] == '-' ? "option" : "verb";

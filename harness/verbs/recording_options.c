@@ -37,7 +37,7 @@ static uint32_t recording_values_kinds(const struct recording_values *values)
 
 void recording_values_apply(const struct recording_values *values, struct recording_opts *opts)
 {
-    opts->threshold_ns = values->threshold_ns;
+    opts->threshold_ns = values->threshold_ns ? values->threshold_ns : 1; // no wait is shorter: all are stored
     opts->sample_hz = values->sample_hz ? (uint32_t)values->sample_hz : UINT32_MAX;
     opts->no_python = values->no_python;
     opts->no_steps = strcmp(values->steps_from, "off") == 0;

@@ -17,7 +17,7 @@ struct recording_values {
     const char *gpu, *steps_from, *step;
 };
 
-#define RECORDING_VALUES_DEFAULT {.sample_hz = 199, .gpu = "kernels", .steps_from = "auto"}
+#define RECORDING_VALUES_DEFAULT {.threshold_ns = 1000000, .sample_hz = 199, .gpu = "kernels", .steps_from = "auto"}
 
 // clang-format off
 // Rows of a table; group: of the first one, or NULL where others of it stand above.

@@ -110,6 +110,20 @@ def test_command_without_interpreter(directory):
     assert document("show", plan, "--side", "b")["process"]["exe"]["path"].endswith("sleep")
 
 
+def test_command_that_is_python(directory):
+    """Sides that name no interpreter, of a command that does: it is read when its imports are over."""
+    import _ctypes
+    if not getattr(_ctypes, "__file__", None):
+        print("  skipped: this Python has it built in")
+        return
+    script = os.path.join(directory, "late.py")
+    with open(script, "w") as stream:
+        stream.write("import time\ntime.sleep(0.5)\nimport ctypes\ntime.sleep(60)\n")
+    plan = write_plan(directory, "late.yaml", "{name: a}", "{name: b}", "{name: w, command: [%s, -S, %s]}" % (sys.executable, script))
+    shown = document("show", plan, "--side", "b")["process"]
+    assert os.path.basename(_ctypes.__file__) in json.dumps(shown), shown
+
+
 def test_a_side_that_starts_elsewhere(directory):
     """Paths of a plan are relative to where upgate was started, whatever the workdir of a side is."""
     elsewhere = os.path.join(directory, "far/away")

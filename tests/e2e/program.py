@@ -46,12 +46,25 @@ def test_help(names):
         examples = done.stdout.split("Examples:")[1].split("Exit codes:")[0]
         count = len(re.findall(r"^  \S", examples, re.M))
         check(3 <= count <= 6, "%s --help has %d examples, not 3 to 6" % (verb, count))
-        for option in ("--format", "--output", "--quiet", "--verbose", "--seed", "--no-color", "--dry-run"):
+        for option in ("--format", "--output", "--quiet", "--verbose", "--no-color", "--dry-run"):
             check(option in done.stdout, "%s --help lacks %s" % (verb, option))
+        # Every verb takes it, those that draw something explain it.
+        check(("--seed" in done.stdout) == (verb in ("ab", "node")), "--seed in %s --help" % verb)
         wrong = run(verb, "--no-such-thing-at-all")
         check(wrong.returncode == 2 and wrong.stdout == "",
               "%s: an unknown option ends in %d" % (verb, wrong.returncode))
         check("try `upgate %s --help`" % verb in wrong.stderr, "%s: no hint in %r" % (verb, wrong.stderr))
+
+
+def test_no_such_verb(names):
+    for word, says in (("bisect", "unknown verb 'bisect'; try `upgate --help`"), ("dcotor", "did you mean 'doctor'?"), ("--vresion", "'--version'?")):
+        done = run(word)
+        check(done.returncode == 2 and done.stdout == "" and says in done.stderr, "%s: %d %s" % (word, done.returncode, done.stderr))
+    for path in glob.glob(os.path.join(SOURCE, "harness/verbs/cmd_*.c")):  # one that this build lacks is no slip of the user's
+        verb = os.path.basename(path)[len("cmd_"):-len(".c")]
+        done = run(verb, "--help")
+        check((verb in names) == (done.returncode == 0), "%s: %d" % (verb, done.returncode))
+        check(verb in names or "'%s' is not in this build" % verb in done.stderr, done.stderr)
 
 
 def test_docs(names):
@@ -162,6 +175,7 @@ if not names:
     print("skipped: this build has no verb")
     sys.exit(77)
 test_help(names)
+test_no_such_verb(names)
 test_docs(names)
 test_completion(names)
 test_environment_table()

@@ -164,16 +164,17 @@ def test_who_looks_is_no_target(folder):
 
 def test_nothing_stays_when_it_is_killed(folder):
     env = dict(os.environ, TMPDIR=folder)
-    process = subprocess.Popen([UPGATE, "stalls", "--live", "--pid", str(os.getpid()), "--every", "1s", "--format", "json"],
-                               stdout=subprocess.PIPE, env=env)
-    assert process.stdout.readline()
-    with open("/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="ascii") as file:
-        recorder = int(file.read().split()[0])
-    assert left_in(folder)
-    process.kill()
-    process.wait()
-    assert until(lambda: not os.path.exists("/proc/%d" % recorder)), "the recorder lives on"
-    assert not left_in(folder), left_in(folder)
+    for end in (lambda process: process.kill(), lambda process: os.killpg(process.pid, signal.SIGQUIT)):  # Ctrl-backslash: of a terminal's whole group
+        process = subprocess.Popen([UPGATE, "stalls", "--live", "--pid", str(os.getpid()), "--every", "1s", "--format", "json"],
+                                   stdout=subprocess.PIPE, env=env, start_new_session=True)
+        assert process.stdout.readline()
+        with open("/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="ascii") as file:
+            recorder = int(file.read().split()[0])
+        assert left_in(folder)
+        end(process)
+        assert process.wait(WAIT_S) in (0, -signal.SIGKILL)
+        assert until(lambda: not os.path.exists("/proc/%d" % recorder)), "the recorder lives on"
+        assert not left_in(folder), left_in(folder)
 
 
 class Screen:
@@ -232,10 +233,17 @@ def test_keys(folder):
     done = upgate(os.path.join(folder, saved), "--format", "json")
     assert done.returncode in (0, 3), done.stderr
     assert "not ended in order" not in done.stdout, done.stdout
-    screen = Screen(folder, "--pid", str(os.getpid()))
-    screen.shows("the last 10 s")
-    os.kill(screen.pid, signal.SIGTERM)
-    assert screen.end() == 0 and "\x1b[?1049l" in screen.text
+
+
+def test_whatever_ends_the_screen(folder):
+    """Ctrl-\\ too, which would end the recorder with it: the terminal is as before, and nothing is left."""
+    for end in (lambda screen: os.kill(screen.pid, signal.SIGTERM), lambda screen: os.kill(screen.pid, signal.SIGQUIT),
+                lambda screen: screen.key("\x1c")):
+        screen = Screen(folder, "--pid", str(os.getpid()))
+        screen.shows("the last 10 s")
+        end(screen)
+        assert screen.end() == 0 and "\x1b[?1049l" in screen.text, screen.text[-500:]
+        assert not left_in(folder)
 
 
 def incidents(folder, *words):
@@ -393,13 +401,36 @@ def test_a_recorder_goes_on_with_those_that_are_left(folder):
     assert not ends(process)
 
 
+def test_a_look_goes_on_with_another_recorder(folder):
+    """One that is left alone for weeks does not fill $TMPDIR."""
+    path = os.path.join(folder, "documents")
+    with open(path, "w", encoding="utf-8") as out:
+        process = subprocess.Popen([UPGATE, "stalls", "--live", "--pid", str(os.getpid()), "--every", "1s", "--max-size", "8M", "--format", "json"],
+                                   stdout=out, stderr=subprocess.PIPE, text=True, env=dict(os.environ, TMPDIR=folder))
+
+    def documents():
+        with open(path, encoding="utf-8") as file:
+            return len(file.readlines())
+    assert until(lambda: documents() > 0), "nothing is shown"
+    begins_anew(folder, process)
+    before = documents()
+    assert until(lambda: documents() > before), "nothing is shown any more"
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=WAIT_S)[1]
+    assert process.returncode == 0, err
+    assert not left_in(folder) and os.path.getsize(path), err
+
+
 def test_bad_input(folder):
     own = str(os.getpid())
     for words, says in (((), "--live"), (("--live",), "--pid"), (("run.db", "--live", "--pid", own), "not with RUN.db"),
                         (("--live", "--pid", own, "--all"), "from a store"), (("run.db", "--window", "3s"), "--live"),
                         (("--live", "--pid", "x"), "no process id"), (("--live", "--pid", "4194303"), "4194303"),
+                        (("--live", "--pid", own, "--duration", "0s"), "--duration"), (("run.db", "--duration", "0s"), "--live"),
                         (("--live", "--pid", own, "--every", "1ms"), "100 ms"), (("--live", "--pid", own, "-o", __file__), "exists already")):
         done = upgate(*words)
+        assert done.returncode == 2 and says in done.stderr, (words, done)
+        done = upgate(*words, "--dry-run")
         assert done.returncode == 2 and says in done.stderr, (words, done)
     for words, says in ((("--trigger", "stall > soon", "--pid", own), "no time"), (("--trigger", "stall > 11min", "--pid", own), "to 10 min"),
                         (("--trigger", "latency > 3", "--pid", own), "not known"),

@@ -372,6 +372,15 @@ def test_command_as_json(case):
     assert document["ending"] == "target" and document["store"] == case.db, document
 
 
+def test_json_of_any_name(case):
+    """A name in another encoding than UTF-8, which JSON cannot hold, is no reason to print nothing."""
+    case.db = os.path.join(os.fsencode(case.dir), b"run-\xff.db")
+    done = case.run("--format", "json", "-q", "--gpu", "off", "--", "true")
+    check(done, 0)
+    document = json.loads(done.out)
+    assert document["schema"] == "upgate.record/1" and document["store"].endswith("/run-\ufffd.db"), document
+
+
 def test_command_that_is_none(case):
     done = case.run("--", "/none/such-program")
     check(done, 4, "failed to start '/none/such-program': No such file or directory")
@@ -547,9 +556,17 @@ def test_wrong_targets(case):
             (("--container", "0123456789abcdef"), 2, "no cgroup belongs to a container"),
             (("--container", "12"), 2, "at least 6"),
             ((), 2, "nothing to record"),
+            (("--pid", str(sleeper.pid), "--duration", "0s"), 2, "option '--duration'"),
             (("--pid", str(sleeper.pid), "--", "true"), 2, "exclude each other")):
         check(case.run(*options), code, says)
+        check(case.run("--dry-run", *options), code, says)
         assert not os.path.exists(case.db), options
+
+
+def test_no_threshold(case):
+    sleeper = case.sleeper()
+    check(case.run("--pid", str(sleeper.pid), "--threshold", "0s", "--duration", "300ms"), 0)
+    assert case.value("SELECT threshold_ns FROM recording") == 1
 
 
 def test_existing_store(case):
@@ -557,6 +574,8 @@ def test_existing_store(case):
     check(case.run("--pid", str(sleeper.pid), "--duration", "200ms"), 0)
     before = open(case.db, "rb").read()
     check(case.run("--pid", str(sleeper.pid), "--duration", "200ms"), 2, "exists already")
+    check(case.run("--pid", str(sleeper.pid), "--dry-run"), 2, "exists already")
+    check(case.run("--pid", str(sleeper.pid), "--trigger", "stall > 1s", "--dry-run"), 0, "would record %d" % sleeper.pid)
     assert open(case.db, "rb").read() == before
 
 
@@ -704,7 +723,7 @@ def cannot():
     case = Case()
     try:
         done = case.run("--duration", "10ms", "--", "true")
-        if done.code == 2 and "unknown verb" in done.err:
+        if done.code == 2 and "is not in this build" in done.err:
             return "this build has no capture"
         if done.code == 4:
             assert done.err.startswith("upgate: error: ") and len(done.err) > 40 and not os.path.exists(case.db), done

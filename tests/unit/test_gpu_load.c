@@ -117,6 +117,24 @@ TEST(launches_joined_and_clocked)
     end();
 }
 
+// CUPTI tells of each GPU of the machine, and of one without a known context its properties are told alone: all with context 0.
+TEST(devices_without_a_context)
+{
+    begin();
+    struct ug_rec_device device = {.head = WORLD_HEAD(UG_REC_DEVICE, device)};
+    for (int again = 0; again < 2; again++)
+        for (uint32_t i = 0; i < 3; i++) {
+            device.device = i;
+            device.sm_count = 100 + i;
+            spool_world_put(&spool, 0, &device);
+        }
+    spool_world_clock(&spool, T(0), G(0));
+    stop();
+    CHECK_INT(number("SELECT count(*) FROM gpu_device"), 3);
+    CHECK_INT(number("SELECT count(*) FROM gpu_device WHERE multiprocessors = 100 + device"), 3);
+    end();
+}
+
 TEST(module_and_step_of_a_launch)
 {
     begin();

@@ -499,6 +499,28 @@ TEST(a_late_rank_in_words)
     json_decref(json);
 }
 
+TEST(of_a_long_one_its_first_minutes)
+{
+    struct world world = {.seed = 9};
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    size_t told = 0;
+    world_side(&world, 0, 700, "705000000000");
+    world_side(&world, 1, 600, "605000000000");
+    world_samples(&world, 0, 20, 1, 5);
+    world_samples(&world, 1, 20, 1, 5);
+    CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
+    CHECK_INT(diff->slices[0], 600);
+    for (size_t i = 0; i < diff->note_count; i++)
+        if (strstr(diff->notes[i], "the first 10 minutes are compared")) {
+            CHECK_CONTAINS(diff->notes[i], "baseline");
+            told++;
+        }
+    CHECK_INT(told, 1); // not of the other one, which is no longer than that
+    recordings_diff_free(diff);
+    world_end(&world);
+}
+
 TEST(too_short)
 {
     struct world world = {.seed = 5};

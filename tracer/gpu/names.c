@@ -160,8 +160,8 @@ uint32_t gpu_thread_row(struct gpu_process *process, uint32_t tid)
 
 static void define_device(struct gpu_process *process, const struct ug_rec_device *record)
 {
-    for (uint32_t i = 0; i < process->device_count; i++)
-        if (process->devices[i].context == record->context && process->devices[i].known)
+    for (uint32_t i = 0; i < process->device_count; i++) // several are told with context 0: those without a context that is known
+        if (process->devices[i].context == record->context && process->devices[i].device == record->device && process->devices[i].known)
             return;
     if (process->device_count == GPU_CONTEXTS_MAX) {
         process->counters.no_room++;

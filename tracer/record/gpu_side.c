@@ -12,6 +12,7 @@
 
 #include "common/budget.h"
 #include "common/clock.h"
+#include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/proc.h"
 #include "common/strings.h"
@@ -28,14 +29,10 @@ enum {
     GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
     GPU_SIDE_LOADED_MAX = 4096,       // processes with the library that were not read
     GPU_SIDE_ASKED_MAX = 8,           // rounds in which one is asked for
-    GPU_SIDE_TASKS_MAX = 65536,       // threads translated of one process
+    GPU_SIDE_TASKS_MAX = 65536,       // threads known of one process
     GPU_SIDE_STOP_MS = 2000,
     GPU_SIDE_ASK_NS = 200000000, // at the end, why processes have no GPU side
     GPU_SIDE_MAPS_MAX = 8 << 20,
-};
-
-struct gpu_side_tid {
-    uint32_t own, host; // as the process sees it; as we do
 };
 
 struct gpu_side_process {
@@ -46,8 +43,7 @@ struct gpu_side_process {
     uint32_t generation;
     bool attached, given_up, seen;
     bool own_namespace;
-    struct gpu_side_tid *tids;
-    size_t tid_count;
+    struct map host_of, own_of; // of its threads, of those that have ended, too: as we see one, by how the process does, and back
 };
 
 // A process that mapped our library and has not been read: it has a spool, or had one. The kernel tells of all processes, and maybe
@@ -87,18 +83,28 @@ static struct gpu_side_process *gpu_side_find(struct gpu_side *side, pid_t pid)
 
 // --- who is who -----------------------------------------------------------------------------------
 
+// Of those that are there and were not seen before: one that is asked for may have ended, as may the next ones of a program that starts
+// a thread for each piece of work, beside hundreds that stay.
 static void gpu_side_read_tids(struct gpu_side_process *process)
 {
     char path[300];
     snprintf(path, sizeof path, "/proc/%d/task", (int)process->pid);
     DIR *dir = opendir(path);
     struct dirent *entry;
-    process->tid_count = 0;
-    while (dir && (entry = readdir(dir)) && process->tid_count < GPU_SIDE_TASKS_MAX) {
+    if (process->own_of.count >= GPU_SIDE_TASKS_MAX) {
+        map_clear(&process->own_of);
+        map_clear(&process->host_of);
+    }
+    while (dir && (entry = readdir(dir)) && process->own_of.count < GPU_SIDE_TASKS_MAX) {
         pid_t host, own;
+        if (entry->d_name[0] == '.')
+            continue;
+        uint32_t *known = map_put(&process->own_of, (uint64_t)strtoul(entry->d_name, NULL, 10));
         snprintf(path, sizeof path, "/proc/%d/task/%s", (int)process->pid, entry->d_name);
-        if (entry->d_name[0] != '.' && proc_pids(path, &host, &own))
-            vector_push(process->tids, process->tid_count, (struct gpu_side_tid){.host = (uint32_t)host, .own = (uint32_t)own});
+        if (*known != MAP_NONE || !proc_pids(path, &host, &own))
+            continue;
+        *known = (uint32_t)own;
+        *map_put(&process->host_of, (uint64_t)own) = (uint32_t)host;
     }
     if (dir)
         closedir(dir);
@@ -109,14 +115,18 @@ static uint32_t gpu_side_host_tid(struct gpu_side_process *process, uint32_t own
 {
     if (!process->own_namespace)
         return own;
-    for (int again = 0; again < 2; again++) {
-        for (size_t i = 0; i < process->tid_count; i++)
-            if (process->tids[i].own == own)
-                return process->tids[i].host;
-        if (!again)
-            gpu_side_read_tids(process);
+    uint32_t host = map_get(&process->host_of, own);
+    if (host == MAP_NONE) {
+        gpu_side_read_tids(process);
+        host = map_get(&process->host_of, own);
     }
-    return 0;
+    return host == MAP_NONE ? 0 : host;
+}
+
+static void gpu_side_process_free(struct gpu_side_process *process)
+{
+    map_free(&process->host_of);
+    map_free(&process->own_of);
 }
 
 static uint32_t gpu_side_on_process(void *context, pid_t pid)
@@ -319,7 +329,7 @@ static void gpu_side_sweep(struct gpu_side *side)
             side->processes[kept++] = *process;
             continue;
         }
-        free(process->tids);
+        gpu_side_process_free(process);
     }
     side->count = kept;
 }
@@ -429,7 +439,7 @@ void gpu_side_free(struct gpu_side *side)
         return;
     gpu_recorder_free(side->gpu);
     for (size_t i = 0; i < side->count; i++)
-        free(side->processes[i].tids);
+        gpu_side_process_free(&side->processes[i]);
     free(side->processes);
     free(side->loaded);
     free(side->unprepared_why);

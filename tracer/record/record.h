@@ -40,6 +40,8 @@ struct recorder_opts {
     bool scratch;           // the store goes with the recorder: it has no index, and no loss of power harms it
 };
 
+// Could these be a target? -EINVAL: one is no process that lives, a thread of one, or we ourselves; other -errno.
+ERROR_CHECKED int recorder_check_pids(const pid_t *pids, size_t count, struct error *err);
 // Attach. Until recorder_stop the store belongs to the recorder: a transaction of its may be open whenever
 // recorder_poll has returned. -EINVAL: no such process, or no such cgroup. On -EPERM/-ENOTSUP the error says which permission or feature is missing and what still works.
 // Sources that could not be attached are no error: they are in recording.missing; with host_optional, or where a process is

@@ -137,6 +137,22 @@ static int recorder_insert(struct recorder *recorder, const struct recorder_opts
     return rc;
 }
 
+int recorder_check_pids(const pid_t *pids, size_t count, struct error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (pids[i] == getpid())
+            return error_set(err, -EINVAL, "process %d is this upgate itself", (int)pids[i]);
+        pid_t tgid = pids[i] > 0 ? proc_tgid(pids[i]) : -ESRCH;
+        if (tgid > 0 && tgid != pids[i])
+            return error_set(err, -EINVAL, "%d is a thread of process %d: name that", (int)pids[i], (int)tgid);
+        if (tgid == -ESRCH)
+            return error_set(err, -EINVAL, "there is no process %d", (int)pids[i]);
+        if (tgid < 0)
+            return error_set(err, tgid, "failed to look at process %d: %s", (int)pids[i], strerror(-tgid));
+    }
+    return 0;
+}
+
 static int recorder_check_target(struct recorder *recorder, const struct recorder_opts *opts, struct error *err)
 {
     struct stat info;
@@ -144,18 +160,11 @@ static int recorder_check_target(struct recorder *recorder, const struct recorde
         return error_set(err, -EINVAL, "nothing to record: name a process or a cgroup");
     if (opts->cgroup && (stat(opts->cgroup, &info) < 0 || !S_ISDIR(info.st_mode)))
         return error_set(err, -EINVAL, "no cgroup '%s': it is not a directory", opts->cgroup);
-    for (size_t i = 0; i < opts->pid_count; i++) {
-        if (opts->pids[i] == getpid())
-            return error_set(err, -EINVAL, "process %d is this upgate itself", (int)opts->pids[i]);
-        pid_t tgid = opts->pids[i] > 0 ? proc_tgid(opts->pids[i]) : -ESRCH;
-        if (tgid > 0 && tgid != opts->pids[i])
-            return error_set(err, -EINVAL, "%d is a thread of process %d: name that", (int)opts->pids[i], (int)tgid);
-        if (tgid < 0 && tgid != -ESRCH)
-            return error_set(err, tgid, "failed to look at process %d: %s", (int)opts->pids[i], strerror(-tgid));
-        if (tgid < 0 || !tasks_target(recorder->tasks, (uint32_t)opts->pids[i]))
-            return error_set(err, -EINVAL, "there is no process %d", (int)opts->pids[i]);
-    }
-    return 0;
+    int rc = recorder_check_pids(opts->pids, opts->pid_count, err);
+    for (size_t i = 0; i < opts->pid_count && rc == 0; i++)
+        if (!tasks_target(recorder->tasks, (uint32_t)opts->pids[i])) // it has just ended
+            rc = error_set(err, -EINVAL, "there is no process %d", (int)opts->pids[i]);
+    return rc;
 }
 
 // Without the host side there may be enough to record.

@@ -53,10 +53,24 @@ struct busy_host { // of a process
     size_t comm_count, early_count;
 };
 
+struct busy_work { // what operations were launched as: a row of the store
+    int64_t stream, thread, kernel; // ids; thread: that called; 0: not known, no kernel
+    const char *name;               // of the kernel; NULL: not told
+    uint32_t process;
+    uint32_t queue;    // of its stream; MAP_NONE: not asked for yet, or there are too many
+    uint32_t sum;      // of its kernel; MAP_NONE: not asked for yet
+    uint32_t launches; // that its thread started
+    bool copies, communicates;
+};
+
 struct busy_find {
     struct trace *trace;
     bool of_ranks;
     struct busy_host *hosts; // of each process
+    struct busy_work *works; // there are thousands, of millions of operations
+    size_t work_count;
+    struct map work_of;      // id -> index
+    int64_t work_first, work_last; // ids
     struct map launches;     // of each thread, by its id: kernels and graphs that it started
     struct map streams;      // id -> index
     struct busy_stream **list;
@@ -64,26 +78,24 @@ struct busy_find {
 };
 
 struct busy_op { // on a GPU, as a row of the store has it
-    int64_t begin, end, stream, correlation;
-    int64_t kernel; // 0: none
-    const char *name;
-    bool copies, communicates;
+    int64_t begin, end, correlation;
+    struct busy_work *work;
     bool called; // when it was is known:
     int64_t ahead, call_ns; // how long before its begin, and how long that took
-    int64_t thread; // that called; 0: not known
-    uint32_t process;
 };
 
 // ---- what there is ----
 
 static void busy_add_kernel(struct trace *trace, struct map *map, const struct busy_op *op)
 {
-    uint32_t *at = map_put(map, (uint64_t)op->process << 32 | (uint32_t)op->kernel);
+    struct busy_work *work = op->work;
+    uint32_t *at = work->sum == MAP_NONE ? map_put(map, (uint64_t)work->process << 32 | (uint32_t)work->kernel) : &work->sum;
     if (*at == MAP_NONE) {
         *at = (uint32_t)trace->kernel_count;
         vector_push(trace->kernels, trace->kernel_count,
-                    ((struct trace_kernel){.name = arena_copy(trace->arena, op->name ? op->name : "?"), .process = op->process}));
+                    ((struct trace_kernel){.name = work->name ? work->name : "?", .process = work->process}));
     }
+    work->sum = *at;
     int64_t ns = op->end - op->begin, *sum = &trace->kernels[*at].ns;
     *sum += ns < TRACE_SUM_END - *sum ? ns : TRACE_SUM_END - *sum; // of a damaged store
 }
@@ -107,11 +119,13 @@ static void busy_add_gpu(struct trace_busy *gpu, int64_t begin, int64_t end)
 // When the operation that had to end before there was a place for this one in its stream did; 0: there is none.
 static int64_t busy_queue(struct busy_find *find, const struct busy_op *op)
 {
-    uint32_t *at = map_put(&find->streams, (uint64_t)op->stream);
+    struct busy_work *work = op->work;
+    uint32_t *at = work->queue == MAP_NONE ? map_put(&find->streams, (uint64_t)work->stream) : &work->queue;
     if (*at == MAP_NONE && find->stream_count < BUSY_STREAMS_MAX) {
         *at = (uint32_t)find->stream_count;
         vector_push(find->list, find->stream_count, xcalloc(1, sizeof **find->list));
     }
+    work->queue = *at;
     if (*at == MAP_NONE)
         return 0;
     struct busy_stream *stream = find->list[*at];
@@ -126,21 +140,21 @@ static int64_t busy_queue(struct busy_find *find, const struct busy_op *op)
 // Did the host wait in the call? For a place in the queue, for what is before a copy, or, with CUDA_LAUNCH_BLOCKING, for the end of a kernel.
 static void busy_call(struct busy_find *find, const struct busy_op *op)
 {
-    struct busy_host *host = &find->hosts[op->process];
+    struct busy_work *work = op->work;
+    struct busy_host *host = &find->hosts[work->process];
     int64_t before = busy_queue(find, op), called = op->begin - op->ahead, returned = called + op->call_ns;
     host->ops++;
     if (!op->called)
         return;
     host->called++;
-    if (!op->copies && op->thread) {
-        uint32_t *launches = map_put(&find->launches, (uint64_t)op->thread);
-        *launches = *launches == MAP_NONE ? 1 : *launches + 1;
+    if (!work->copies && work->thread) {
+        work->launches++;
         host->launches++;
     }
     if (before > called)
-        busy_put_block(host, called + BUSY_CALL_NS, returned, op->thread);
-    else if (op->copies ? returned > op->begin : returned >= op->end)
-        busy_put_block(host, called, op->copies ? op->begin : op->end, op->thread);
+        busy_put_block(host, called + BUSY_CALL_NS, returned, work->thread);
+    else if (work->copies ? returned > op->begin : returned >= op->end)
+        busy_put_block(host, called, work->copies ? op->begin : op->end, work->thread);
 }
 
 static void busy_add(struct busy_host *host, struct trace_busy *busy, const struct busy_op *op)
@@ -154,46 +168,87 @@ static void busy_add(struct busy_host *host, struct trace_busy *busy, const stru
     }
 }
 
-// The first or the last kind of work of the recording.
-#define BUSY_WORK(which)                                                                                             \
-    "SELECT coalesce(" which "(w.id), 0) FROM gpu_work w JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON " \
-    "p.id = s.process_id WHERE p.recording_id = ?"
-
-static int busy_load_ops(struct busy_find *find, struct store *store, const struct trace_ids *processes, struct error *err)
+// Of the recording; a store of many launches has the works of all. Each kernel's name once.
+static int busy_load_works(struct busy_find *find, struct store *store, const struct trace_ids *processes, struct error *err)
 {
     struct trace *trace = find->trace;
-    int64_t before = find->of_ranks ? 0 : trace_row_before(store, "gpu_op", "start_ns", trace->from_ns), first = 0, last = 0;
-    int rc = store_get_int(store, &first, err, BUSY_WORK("min"), "i", trace->recording_id); // a store of many launches has the operations of all
-    if (!rc)
-        rc = store_get_int(store, &last, err, BUSY_WORK("max"), "i", trace->recording_id);
-    if (rc)
-        return rc;
+    struct map named = {0}; // by kernel
+    const char **names = NULL;
+    size_t name_count = 0;
     sqlite3_stmt *stmt = store_query(
         store, err,
-        "SELECT s.process_id, o.start_ns, o.dur_ns, coalesce(w.kernel_id, 0), k.name, o.call_ns, coalesce(o.call_dur_ns, 0) AS call_dur_ns, w.kind >= 16, "
-        "coalesce(k.name LIKE '%nccl%', 0), coalesce(w.thread_id, 0), w.stream_id, o.correlation FROM gpu_op o JOIN gpu_work w ON w.id = o.work_id JOIN gpu_stream s ON s.id = w.stream_id LEFT JOIN "
-        "gpu_kernel k ON k.id = w.kernel_id WHERE o.rowid > ? AND o.work_id BETWEEN ? AND ?",
-        "iii", before, first, last);
-    struct map kernels = {0};
+        "SELECT w.id, s.process_id, w.stream_id, coalesce(w.thread_id, 0), coalesce(w.kernel_id, 0), k.name, w.kind >= 16, "
+        "coalesce(k.name LIKE '%nccl%', 0) FROM gpu_work w JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id LEFT JOIN "
+        "gpu_kernel k ON k.id = w.kernel_id WHERE p.recording_id = ?",
+        "i", trace->recording_id);
+    int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        struct busy_op op = {.process = trace_ids_find(processes, sqlite3_column_int64(stmt, 0)), .begin = sqlite3_column_int64(stmt, 1),
-                             .kernel = sqlite3_column_int64(stmt, 3), .name = (const char *)sqlite3_column_text(stmt, 4),
-                             .called = sqlite3_column_type(stmt, 5) != SQLITE_NULL, .ahead = sqlite3_column_int64(stmt, 5),
-                             .call_ns = sqlite3_column_int64(stmt, 6), .copies = sqlite3_column_int(stmt, 7) != 0,
-                             .communicates = sqlite3_column_int(stmt, 8) != 0, .thread = sqlite3_column_int64(stmt, 9),
-                             .stream = sqlite3_column_int64(stmt, 10), .correlation = sqlite3_column_int64(stmt, 11)};
+        int64_t id = sqlite3_column_int64(stmt, 0);
+        struct busy_work work = {.process = trace_ids_find(processes, sqlite3_column_int64(stmt, 1)), .stream = sqlite3_column_int64(stmt, 2),
+                                 .thread = sqlite3_column_int64(stmt, 3), .kernel = sqlite3_column_int64(stmt, 4),
+                                 .copies = sqlite3_column_int(stmt, 6) != 0, .communicates = sqlite3_column_int(stmt, 7) != 0,
+                                 .queue = MAP_NONE, .sum = MAP_NONE};
+        if (work.process == TRACE_NONE)
+            continue;
+        const char *name = (const char *)sqlite3_column_text(stmt, 5);
+        uint32_t *at = name ? map_put(&named, (uint64_t)work.kernel) : NULL;
+        if (at && *at == MAP_NONE) {
+            *at = (uint32_t)name_count;
+            vector_push(names, name_count, arena_copy(trace->arena, name));
+        }
+        work.name = at ? names[*at] : NULL;
+        find->work_first = find->work_count && find->work_first < id ? find->work_first : id;
+        find->work_last = find->work_count && find->work_last > id ? find->work_last : id;
+        *map_put(&find->work_of, (uint64_t)id) = (uint32_t)find->work_count;
+        vector_push(find->works, find->work_count, work);
+    }
+    map_free(&named);
+    free(names);
+    return rc;
+}
+
+static void busy_count_launches(struct busy_find *find)
+{
+    for (size_t i = 0; i < find->work_count; i++) {
+        const struct busy_work *work = &find->works[i];
+        uint32_t *launches = work->launches ? map_put(&find->launches, (uint64_t)work->thread) : NULL;
+        if (launches)
+            *launches = *launches == MAP_NONE ? work->launches : *launches + work->launches;
+    }
+}
+
+// Tens of millions: what is known of each by its work is not asked for again.
+static int busy_load_ops(struct busy_find *find, struct store *store, struct error *err)
+{
+    struct trace *trace = find->trace;
+    if (!find->work_count)
+        return 0;
+    int64_t before = find->of_ranks ? 0 : trace_row_before(store, "gpu_op", "start_ns", trace->from_ns);
+    sqlite3_stmt *stmt = store_query(store, err,
+                                     "SELECT work_id, start_ns, dur_ns, call_ns, coalesce(call_dur_ns, 0) AS call_dur_ns, correlation FROM gpu_op "
+                                     "WHERE rowid > ? AND work_id BETWEEN ? AND ?",
+                                     "iii", before, find->work_first, find->work_last);
+    struct map kernels = {0};
+    int rc;
+    while ((rc = store_step(store, stmt, err)) == 1) {
+        uint32_t at = map_get(&find->work_of, (uint64_t)sqlite3_column_int64(stmt, 0));
+        struct busy_op op = {.begin = sqlite3_column_int64(stmt, 1), .called = sqlite3_column_type(stmt, 3) != SQLITE_NULL,
+                             .ahead = sqlite3_column_int64(stmt, 3), .call_ns = sqlite3_column_int64(stmt, 4),
+                             .correlation = sqlite3_column_int64(stmt, 5)};
         op.end = op.begin + sqlite3_column_int64(stmt, 2);
-        if (op.process == TRACE_NONE || op.begin < 0 || op.end <= op.begin)
+        if (at == MAP_NONE || op.begin < 0 || op.end <= op.begin)
             continue;
+        struct busy_work *work = op.work = &find->works[at];
         busy_call(find, &op);
-        busy_add_gpu(&trace->gpus[op.process], op.begin, op.end);
-        if (op.communicates || !find->of_ranks)
+        busy_add_gpu(&trace->gpus[work->process], op.begin, op.end);
+        if (work->communicates || !find->of_ranks)
             continue;
-        if (op.kernel)
+        if (work->kernel)
             busy_add_kernel(trace, &kernels, &op);
-        busy_add(&find->hosts[op.process], &trace->busy[op.process], &op);
+        busy_add(&find->hosts[work->process], &trace->busy[work->process], &op);
     }
     map_free(&kernels);
+    busy_count_launches(find);
     return rc;
 }
 
@@ -474,7 +529,9 @@ int trace_load_busy(struct trace *trace, struct store *store, bool of_ranks, str
     struct busy_find find = {.trace = trace, .of_ranks = of_ranks, .hosts = xcalloc(trace->process_count + 1, sizeof *find.hosts)};
     trace->gpus = xcalloc(trace->process_count + 1, sizeof *trace->gpus);
     trace_ids_build(&processes, trace->processes, trace->process_count, sizeof *trace->processes);
-    int rc = busy_load_ops(&find, store, &processes, err);
+    int rc = busy_load_works(&find, store, &processes, err);
+    if (!rc)
+        rc = busy_load_ops(&find, store, err);
     if (!rc && of_ranks)
         rc = busy_load_syncs(&find, store, &processes, err);
     if (!rc && of_ranks)
@@ -495,6 +552,8 @@ int trace_load_busy(struct trace *trace, struct store *store, bool of_ranks, str
     for (size_t i = 0; i < find.stream_count; i++)
         free(find.list[i]);
     free(find.list);
+    free(find.works);
+    map_free(&find.work_of);
     free(find.hosts);
     free(processes.index);
     map_free(&find.launches);

@@ -128,6 +128,9 @@ static int recordings_open(struct recordings_job *job, int side, struct store *s
     int64_t slices = (to->end_ns - to->begin_ns) / recordings_slice_ns;
     job->diff->slices[side] = (int32_t)(slices < RECORDINGS_SLICES_MAX ? slices : RECORDINGS_SLICES_MAX);
     job->diff->window_ns[side] = to->end_ns - to->begin_ns;
+    if (slices > RECORDINGS_SLICES_MAX)
+        recordings_note(job, "Of the recording of the %s, which is longer, the first %d minutes are compared: functions, what ran on GPUs and steps are of "
+                             "these, stalls are of all of it.", recordings_word(side), RECORDINGS_SLICES_MAX / 60);
     if (job->diff->slices[side] == 0)
         return error_set(err, -ENODATA, "the recording in '%s' is shorter than a second: nothing can be compared", store_path(store));
     return 0;
