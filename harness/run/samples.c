@@ -230,29 +230,34 @@ void samples_drain(struct samples *samples, struct reader *reader)
     }
 }
 
-// Ranks in the store are those of the launcher where it says, else the order of the first step calls.
-static int64_t samples_rank(const struct launch *launch, uint32_t slot)
-{
-    struct reader_slot info;
-    return reader_slot(launch->reader, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
-}
+// How a slot came by its rank, the better ones first.
+enum { RANK_TOLD, RANK_CLAIMED, RANK_NONE };
 
-// Of each slot, and no two the same: processes may say one rank, by a launcher around the job that spoke to its parent, or one behind the
-// other. Who comes later is counted on, in the order of the ranks. The caller frees.
+// Of each slot, and no two the same: those that the launcher says, else the order of the first step calls. Processes may say one rank, by a
+// launcher around the job that spoke to its parent, or one behind the other: who comes later is counted on, in the order of the ranks. Who was
+// told his keeps it beside one that was not, and slots that are no process's, as of one that was killed in its claim, take none from anybody.
+// The caller frees.
 static int64_t *samples_ranks(const struct launch *launch)
 {
     uint32_t count = reader_slot_count(launch->reader);
-    int64_t *ranks = xcalloc(UG_STEP_SLOTS_MAX, sizeof *ranks), span = 0; // of all: a process may take back that it has a slot
-    for (uint32_t slot = 0; slot < UG_STEP_SLOTS_MAX; slot++)
-        ranks[slot] = slot < count ? samples_rank(launch, slot) : (int64_t)slot;
-    for (uint32_t slot = 0; slot < count; slot++)
-        span = ranks[slot] >= span ? ranks[slot] + 1 : span;
-    for (uint32_t slot = count; slot-- > 0;) {
-        int64_t same = 0;
-        for (uint32_t before = 0; before < slot; before++)
-            same += ranks[before] == ranks[slot];
-        ranks[slot] += same * span;
+    int64_t *ranks = xcalloc(UG_STEP_SLOTS_MAX, sizeof *ranks), own[UG_STEP_SLOTS_MAX], span = 0, next = 0;
+    uint8_t by[UG_STEP_SLOTS_MAX];
+    for (uint32_t slot = 0; slot < UG_STEP_SLOTS_MAX; slot++) {
+        struct reader_slot info;
+        bool claimed = slot < count && reader_slot(launch->reader, slot, &info) == 0;
+        by[slot] = !claimed ? RANK_NONE : info.has_rank ? RANK_TOLD : RANK_CLAIMED;
+        own[slot] = claimed ? (int64_t)info.rank : -1;
+        span = own[slot] >= span ? own[slot] + 1 : span;
     }
+    for (uint32_t slot = 0; slot < count; slot++) {
+        int64_t same = 0;
+        for (uint32_t other = 0; other < count; other++)
+            same += own[other] == own[slot] && (by[other] < by[slot] || (by[other] == by[slot] && other < slot));
+        ranks[slot] = own[slot] + same * span;
+        next = by[slot] != RANK_NONE && ranks[slot] >= next ? ranks[slot] + 1 : next;
+    }
+    for (uint32_t slot = 0; slot < UG_STEP_SLOTS_MAX; slot++) // a process may take back that it has one
+        ranks[slot] = by[slot] == RANK_NONE ? next + (int64_t)slot : ranks[slot];
     return ranks;
 }
 

@@ -471,11 +471,16 @@ static bool session_has_pairs(const struct session *session)
     return count > 0;
 }
 
-// Both sides could be started before. A file system that is gone, an environment that is being renewed: once it is back the run goes on, and a
-// pair of this would stand in it as a failure of that side.
-static int session_note_unstarted(struct session *session, const struct pair *pair, struct error *err)
+// Where both sides could be started before, a file system is gone, or an environment is being renewed: once it is back the run goes on, and a pair of
+// this would stand in it as a failure of that side.
+static int session_keep_pair(struct session *session, struct session_workload *workload, const char *phase, int64_t idx,
+                             const struct pair_spec *spec, const struct pair *pair, struct error *err)
 {
-    return store_note(session->store, err, "warning", "a pair was not made: %s", session_why_unstarted(pair));
+    const char *unstarted = session_why_unstarted(pair);
+    int rc = unstarted && session_has_pairs(session) ? store_note(session->store, err, "warning", "a pair was not made: %s", unstarted)
+                                                     : session_store_result(session, workload, phase, idx, spec, pair, err);
+    // A side that cannot be executed at all is a mistake in the plan, not a finding.
+    return rc == 0 && unstarted ? session_start_error(pair, err) : rc;
 }
 
 // Both launches of a control pair are the baseline's: one tells of it, and none of the candidate.
@@ -502,7 +507,7 @@ int session_pair_control(struct session *session, struct session_workload *workl
     if (rc)
         return rc;
     if (pair->state != PAIR_STOPPED)
-        rc = session_store_result(session, workload, "control", idx, &spec, pair, err);
+        rc = session_keep_pair(session, workload, "control", idx, &spec, pair, err);
     pair_free(&session->env, pair);
     return rc;
 }
@@ -577,12 +582,7 @@ int session_pair(struct session *session, struct session_workload *workload, con
             for (int side = 0; side < PLAN_SIDES; side++)
                 if (pair->launches[side] && samples_steps(pair->launches[side]) >= 0)
                     workload->steps_seen |= 1 << side;
-            bool unstarted = pair->start_error[0] || pair->start_error[1];
-            rc = unstarted && session_has_pairs(session) ? session_note_unstarted(session, pair, err)
-                                                         : session_store_result(session, workload, phase, idx, &spec, pair, err);
-            // A side that cannot be executed at all is a mistake in the plan, not a finding.
-            if (rc == 0 && unstarted)
-                rc = session_start_error(pair, err);
+            rc = session_keep_pair(session, workload, phase, idx, &spec, pair, err);
         }
         if ((was_auto || note) && !again && pair->state == PAIR_VALID && rc == 0) {
             if (was_auto && !note && workload->interleave == PLAN_INTERLEAVE_SLICES)

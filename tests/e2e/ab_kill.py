@@ -303,6 +303,28 @@ def test_a_side_that_is_not_there_for_a_while(case):
     check_kept(case, before)
 
 
+def test_a_baseline_that_is_not_there_for_a_while_in_its_control(case):
+    """The second control launch takes it away: control pairs are made of it, and none that was not made is a failed one."""
+    os.symlink(SH, case.path("shell"))
+    os.mkdir(case.path("launched"))
+    takes = ": >'{0}'/$$; [ $(ls '{0}' | wc -l) -ne 8 ] || mv '{1}' '{2}'; ".format(case.path("launched"), case.path("shell"), case.path("gone"))
+    case.plan({"command": ["{python}", "-c", takes + "; ".join([WORK] * 3)], "steps_from": "off"}, {"python": case.path("shell")}, {"python": SH},
+              interleave="slices", gate={"calibrate": "auto"})
+    env = {"UPGATE_STATE_DIR": case.path("none")}  # no certificate of this machine
+    done = case.run(env=env)
+    check_code(done, 4)
+    check_says(done, "side 'old'", case.path("shell"), "No such file")
+    assert case.pairs() == 3 and case.value("SELECT count(*) FROM pair WHERE phase = 'control'") == 1, str(done)
+    assert case.value("SELECT count(*) FROM note WHERE text LIKE 'a pair was not made: %No such file%'") == 1
+    before = earlier(case)
+    os.rename(case.path("gone"), case.path("shell"))
+    done = case.resume(env=env)
+    check_code(done, 0, 3)
+    assert case.value("SELECT state FROM run") == "done" and case.value("SELECT count(*) FROM pair WHERE state = 'failed'") == 0, str(done)
+    assert case.value("SELECT count(*) FROM pair WHERE phase = 'control' AND state = 'valid'") >= 3, str(done)
+    check_kept(case, before)
+
+
 def test_interrupted_before_the_first_pair(case):
     """No data never ends in 0."""
     case.plan({"command": [SH, "-c", "sleep 60; true"]})

@@ -2,6 +2,7 @@
 // Ranks that join the recorder of another one, are refused, and leave it.
 #include <errno.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,36 +105,80 @@ static void stop_reader(void)
     CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
 }
 
-// While the mmap lock of a process is held neither its command line nor its environment is to be had: both are asked for again.
-TEST(a_rank_whose_memory_map_is_locked_for_a_while)
+// A rank whose command line has not come, as while the mmap lock of a process is held, and whose environment will not.
+static pid_t begin_locked(struct writer **ret_writer, struct tasks **ret_tasks, struct task_process **ret_process)
 {
-    struct timespec pause = {.tv_sec = 2, .tv_nsec = 500000000}; // a process is asked again 2 s later
     struct error err = {0};
-    struct writer *writer = NULL;
-    size_t count = 1;
     if (!runner_directory(world.dir))
         runner_fail(__FILE__, __LINE__, "no directory");
     snprintf(world.path, sizeof world.path, "%s/run.db", world.dir);
     CHECK_INT(store_open(world.path, STORE_CREATE, &world.store, &err), 0);
-    CHECK_INT(writer_new(world.store, &writer, &err), 0);
-    struct tasks *tasks = tasks_new(writer, 1);
+    CHECK_INT(writer_new(world.store, ret_writer, &err), 0);
+    *ret_tasks = tasks_new(*ret_writer, 1);
     pid_t pid = start_rank("1");
     stop_reader();
-    CHECK(tasks_target(tasks, (uint32_t)pid) != NULL);
+    *ret_process = tasks_target(*ret_tasks, (uint32_t)pid);
+    CHECK(*ret_process != NULL);
     stop_reader();
+    return pid;
+}
+
+// How many ranks are known then.
+static size_t flush(struct tasks *tasks)
+{
+    size_t count = SIZE_MAX;
     tasks_flush(tasks, clock_monotonic_ns(), false, NULL, NULL);
     tasks_ranks(tasks, &count);
-    CHECK_INT(count, 0);
-    nanosleep(&pause, NULL);
-    tasks_flush(tasks, clock_monotonic_ns(), false, NULL, NULL);
+    return count;
+}
+
+// The only one is known by now, and its command line.
+static void end_locked(struct writer *writer, struct tasks *tasks, pid_t pid)
+{
+    struct error err = {0};
+    size_t count = 0;
     const struct task_rank *ranks = tasks_ranks(tasks, &count);
-    CHECK_INT(count, 1);
     CHECK(count == 1 && ranks[0].rank == 1 && ranks[0].ranks == 2);
     CHECK_INT(writer_commit(writer, true, &err), 0);
     world_check_text("SELECT cmdline FROM process", "sleep 1000");
     tasks_free(tasks, NULL, NULL);
     writer_free(writer);
     end_rank(pid);
+}
+
+static const struct timespec pause_of_silence = {.tv_sec = 2, .tv_nsec = 500000000}; // a process is asked again 2 s later
+
+// Both are asked for again.
+TEST(a_rank_whose_memory_map_is_locked_for_a_while)
+{
+    struct writer *writer = NULL;
+    struct tasks *tasks = NULL;
+    struct task_process *process = NULL;
+    pid_t pid = begin_locked(&writer, &tasks, &process);
+    CHECK_INT(flush(tasks), 0);
+    nanosleep(&pause_of_silence, NULL);
+    CHECK_INT(flush(tasks), 1);
+    end_locked(writer, tasks, pid);
+}
+
+// Of a job that hangs many may be so for hours, and the recorder has other things to do; but at the end all are asked.
+TEST(a_rank_whose_memory_map_is_locked_for_long)
+{
+    struct writer *writer = NULL;
+    struct tasks *tasks = NULL;
+    struct task_process *process = NULL;
+    pid_t pid = begin_locked(&writer, &tasks, &process);
+    process->asked_late = 10;
+    CHECK_INT(flush(tasks), 0);
+    CHECK_INT(process->asked_late, 11);
+    CHECK(process->ask_next_ns > clock_monotonic_ns() + INT64_C(10000000000)); // 32 s less what a busy machine takes
+    process->ask_next_ns += INT64_C(1000000000000);
+    nanosleep(&pause_of_silence, NULL);
+    CHECK_INT(flush(tasks), 0);
+    tasks_ask_again(tasks);
+    CHECK_INT(flush(tasks), 1);
+    CHECK(process->ask_next_ns == 0 && process->asked_late == 0);
+    end_locked(writer, tasks, pid);
 }
 
 // One that gave up meanwhile: it has a recorder of its own, which descends from it, and counts here no more, although the programs still tell of both.

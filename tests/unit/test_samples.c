@@ -2,7 +2,10 @@
 // What a launch recorded, in its rows: requests of its servers, counted by how they were answered.
 #include "tests/unit/test_step_rig.h"
 
+#include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "harness/gate/measure/pair_rows.h"
 #include "harness/run/samples.h"
@@ -92,6 +95,60 @@ TEST(a_rank_that_comes_twice_is_counted_on)
 {
     struct pair_rows rows = recorded(idle_as_rank_3, 2);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM step WHERE launch_id = 1 AND rank IN (3, 7)"), 2);
+    pair_rows_clear(&rows);
+    world_close(&world);
+}
+
+// The header of the file of steps. pid: it is written into the slot, as a process does at the begin of its claim; NULL: nothing is.
+static struct ug_step_header claims(uint32_t slot, const uint32_t *pid)
+{
+    struct ug_step_header header;
+    int fd = open(getenv("UPGATE_STEPS"), O_RDWR | O_CLOEXEC);
+    if (fd < 0 || pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
+        (pid && pwrite(fd, pid, sizeof *pid, (off_t)(header.slots_offset + slot * sizeof(struct ug_step_slot))) != (ssize_t)sizeof *pid))
+        exit(1);
+    close(fd);
+    return header;
+}
+
+static void idle_behind_one_that_was_killed(void *arg)
+{
+    const uint32_t nobody = 4100000; // in the middle of its claim
+    claims(0, &nobody);
+    setenv("RANK", "0", 1);
+    idle(arg);
+}
+
+TEST(a_slot_of_nobody_takes_no_rank)
+{
+    _Static_assert(offsetof(struct ug_step_slot, pid) == 0, "is written first");
+    struct pair_rows rows = recorded(idle_behind_one_that_was_killed, 1);
+    CHECK_INT(world_number(&world, "SELECT rank FROM step WHERE launch_id = 1"), 0);
+    CHECK_INT(world_number(&world, "SELECT rank FROM launch_rank WHERE launch_id = 1"), 0);
+    pair_rows_clear(&rows);
+    world_close(&world);
+}
+
+// The first one makes its step before the job that has ranks begins.
+static void second_is_told_rank_0(void *arg)
+{
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    bool first = claims(0, NULL).claims_count == 0;
+    (void)arg;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    if (!first)
+        setenv("RANK", "0", 1);
+    ug_step_begin();
+    ug_step_end(first ? 1 : 2);
+}
+
+TEST(who_was_told_a_rank_keeps_it)
+{
+    struct pair_rows rows = recorded(second_is_told_rank_0, 2);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM step WHERE launch_id = 1"), 2);
+    CHECK_INT(world_number(&world, "SELECT samples FROM step WHERE launch_id = 1 AND rank = 0"), 2);
+    CHECK_INT(world_number(&world, "SELECT samples FROM step WHERE launch_id = 1 AND rank = 1"), 1);
     pair_rows_clear(&rows);
     world_close(&world);
 }

@@ -653,6 +653,7 @@ int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct e
     sockets_end(recorder->sockets, now_ns);
     counters_read_cgroups(recorder->counters, now_ns);
     recorder_put_drops(recorder, now_ns);
+    tasks_ask_again(recorder->tasks);
     tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
     int rc = writer_commit(recorder->writer, true, err), end_rc = recorder_write_end(recorder, &end);
     if (rc == 0 && gpu_rc)

@@ -27,6 +27,10 @@ enum {
     // After exec no interpreter is looked for: CPython needs 10 ms until it can be walked, and who is another program by then, over
     // and over, would be looked through each time.
     TASKS_PYTHON_NS = 30000000,
+    // Each question that is not answered in time lasts, and all processes of a job may wait for one thing: who did not answer is asked again so
+    // much later, then twice as late, to 32 s.
+    TASKS_AGAIN_NS = 2000000000,
+    TASKS_AGAIN_SHIFT_MAX = 4,
 };
 
 struct tasks {
@@ -41,6 +45,25 @@ struct tasks {
     struct budget budget;
     uint64_t dropped;
 };
+
+static bool tasks_may_ask(const struct task_process *process)
+{
+    return !process->ask_next_ns || clock_monotonic_ns() >= process->ask_next_ns;
+}
+
+static void tasks_asked(struct task_process *process, bool later)
+{
+    uint32_t shift = process->asked_late < TASKS_AGAIN_SHIFT_MAX ? process->asked_late : TASKS_AGAIN_SHIFT_MAX;
+    process->ask_next_ns = later ? clock_monotonic_ns() + ((int64_t)TASKS_AGAIN_NS << shift) : 0;
+    process->asked_late = later ? process->asked_late + 1 : 0;
+}
+
+void tasks_ask_again(struct tasks *tasks)
+{
+    for (size_t i = 0; i < TASKS_BUCKETS; i++)
+        for (struct task_process *process = tasks->processes[i]; process; process = process->next)
+            process->ask_next_ns = 0;
+}
 
 static void tasks_read_process(struct task_process *process)
 {
@@ -415,6 +438,7 @@ static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event
         return;
     process->generation++;
     process->snapshot = false;
+    tasks_asked(process, false); // its memory map is a new one
     process->python_next_ns = at_ns + TASKS_PYTHON_NS;
     process->python_tries = 0;
     process->checked_ns = at_ns;
@@ -480,10 +504,11 @@ static void tasks_find_rank(struct tasks *tasks, struct task_process *process)
 {
     struct task_rank rank = {.tgid = process->tgid, .start_ns = process->start_ns};
     if (process->kind != TASK_TARGET || process->ended || process->rank_generation > process->generation ||
-        tasks->rank_count >= TASKS_RANKS_MAX)
+        tasks->rank_count >= TASKS_RANKS_MAX || !tasks_may_ask(process))
         return;
     bool later, told = task_rank_read(process->tgid, &rank.rank, &rank.ranks, &later);
-    if (!later) // else by the next flush
+    tasks_asked(process, later);
+    if (!later) // else by a later flush
         process->rank_generation = process->generation + 1;
     if (!told)
         return;
@@ -505,9 +530,12 @@ static void tasks_write_process(struct tasks *tasks, struct task_process *proces
 {
     static const char *const kinds[] = {
         [TASK_OTHER] = "other", [TASK_TARGET] = "target", [TASK_KERNEL] = "kernel", [TASK_IDLE] = "idle"};
-    bool later = false;
-    if (!process->cmdline && !process->ended && process->kind != TASK_KERNEL && process->tgid)
+    bool asks = !process->cmdline && !process->ended && process->kind != TASK_KERNEL && process->tgid;
+    if (asks && tasks_may_ask(process)) {
+        bool later;
         process->cmdline = task_cmdline_read(process->tgid, &later);
+        tasks_asked(process, later);
+    }
     struct row row = writer_row(tasks->writer, WRITER_PROCESS);
     row_int(&row, process->id);
     row_int(&row, tasks->recording_id);
@@ -525,7 +553,7 @@ static void tasks_write_process(struct tasks *tasks, struct task_process *proces
     else
         row_null(&row);
     writer_put(tasks->writer, &row);
-    process->dirty = later;
+    process->dirty = asks && process->ask_next_ns;
 }
 
 static void tasks_write_thread(struct tasks *tasks, struct task_thread *thread)

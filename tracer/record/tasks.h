@@ -38,6 +38,8 @@ struct task_process {
     int64_t python_next_ns; // when to look for an interpreter again; INT64_MAX: never
     uint32_t python_tries;
     uint32_t rank_generation; // of the address space whose environment was looked through for a rank; counted from 1
+    int64_t ask_next_ns; // when its command line and environment, which did not come in time, are asked for again; 0: they did
+    uint32_t asked_late; // how often in a row that was so
 };
 
 // A process that its launcher made a rank of a job.
@@ -98,6 +100,8 @@ struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid);
 // Write what changed; forget those that ended 5 s ago. Calls process_gone before a process is freed.
 void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
                  void (*process_gone)(void *context, struct task_process *process), void *context);
+// Command lines and environments that did not come in time are asked for less and less often: by the next flush once more, for it is the last.
+void tasks_ask_again(struct tasks *tasks);
 uint32_t tasks_targets_alive(struct tasks *tasks, int64_t now_ns); // asks /proc about each
 void tasks_each_target(struct tasks *tasks, void (*each)(void *context, struct task_process *process),
                        void *context);
