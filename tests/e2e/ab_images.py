@@ -3,11 +3,12 @@
 """`upgate ab` of sides that are container images, without an engine: `docker` is a script here, whose containers are upgate-inside on this
 machine, with nothing of their own but a variable that says which image they are of. Real ones: tests/root/images.py."""
 import os
+import signal
 import sys
 import time
 
 import ab_rig
-from ab_rig import BUILD, SH, WORK, check_code, check_says, image_label
+from ab_rig import BUILD, SH, WORK, check_code, check_says, image_label, wait_for_process
 
 INSIDE = os.path.join(BUILD, "harness/image/upgate-inside")
 DOCKER = """#!/bin/sh
@@ -117,6 +118,21 @@ def test_an_image_that_one_node_cannot_get(case):
     check_says(other, "failed to get image 'stack:old'", "no such manifest")
     assert os.listdir(case.path("ab", "job")) == ["node-1.log"], os.listdir(case.path("ab", "job"))
     assert time.monotonic() - begun < 50, "the other node has waited"
+
+
+def test_a_signal_while_a_container_starts(case):
+    """An engine that is busy is waited for a minute, but not by who has been told to end."""
+    env = docker(case)
+    case.write("docker", DOCKER.replace("run) ;;", "run) sleep 100 ;;"), 0o755)
+    case.plan({"command": [SH, "-c", WORK]}, image("old"), image("new"), interleave="slices")
+    process = case.start("ab", case.plan_path, "-o", case.db_path, env=env)
+    wait_for_process(case, process, "sleep")
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    done = case.finish(process, timeout=55)
+    check_code(done, 3)
+    assert time.monotonic() - begun < 40, str(done)
+    assert case.pairs() == 0 and case.value("SELECT state FROM run") == "interrupted", str(done)
 
 
 if __name__ == "__main__":
