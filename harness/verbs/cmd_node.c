@@ -104,12 +104,21 @@ static char *node_identity(const struct plan *plan)
     return identity;
 }
 
+// Of this start: a job that Slurm has put back into its queue has the name that it had, and what it left then stays.
+static char *node_directory(const struct node_values *values, const struct identity *identity)
+{
+    const struct launcher_rank *rank = &identity->launcher;
+    return rank->restart && strcmp(rank->launcher, "Slurm") == 0
+               ? xasprintf("%s/%s-requeue%d", values->common.output, identity->run, (int)rank->restart)
+               : xasprintf("%s/%s", values->common.output, identity->run);
+}
+
 static int node_session(const struct node_values *values, const struct identity *identity, const struct plan *plan, json_t *command_line,
                         enum exit_code *ret_exit, struct error *err)
 {
     const struct launcher_rank *rank = &identity->launcher;
     const char *said = getenv("MASTER_ADDR");
-    char *dir = xasprintf("%s/%s", values->common.output, identity->run), *text = node_identity(plan);
+    char *dir = node_directory(values, identity), *text = node_identity(plan);
     char *path = rank->rank ? xasprintf("%s/node-%d.db", dir, (int)rank->rank) : xasprintf("%s/run.db", dir);
     const struct nodes_opts nodes = {.dir = dir,
                                      .node = rank->rank,
