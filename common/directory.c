@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// mkdir -p of what stands before the last slash.
+// mkdir -p of what stands before the last slash; what lies beside the own program.
 #include "common/directory.h"
 
 #include <errno.h>
+#include <libgen.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/strings.h"
 
@@ -21,4 +24,19 @@ int directory_make_above(const char *path, mode_t mode, struct error *err)
     }
     free(copy);
     return rc;
+}
+
+char *directory_of_part(const char *name)
+{
+    char exe[PATH_MAX];
+    ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (len < 0)
+        return NULL;
+    exe[len] = 0;
+    const char *dir = dirname(exe);
+    char *installed = xasprintf("%s/../lib/upgate/%s", dir, name);
+    if (access(installed, R_OK) == 0)
+        return installed;
+    free(installed);
+    return xasprintf("%s/%s", dir, name);
 }

@@ -23,7 +23,7 @@ static const struct launcher_row launcher_table[] = {
     // By hand, by Ray Train in the environment of its workers, or by a PyTorchJob, which numbers its pods.
     {"RANK", NULL, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK|GROUP_RANK", NULL, NULL},
     {"Slurm", NULL, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS|SLURM_NTASKS", "SLURM_LOCALID", NULL, "SLURM_NODEID", "SLURM_RESTART_COUNT", NULL},
-    // Before torchrun, which a Kubeflow Trainer has made ready: a rank is a pod.
+    // Before torchrun, which a Kubeflow Trainer or a PyTorchJob has made ready: a rank is a pod.
     {"Kubeflow Trainer", NULL, "PET_NODE_RANK", "PET_NNODES", NULL, NULL, "PET_NODE_RANK", NULL, "PET_RDZV_ID"}};
 
 struct launcher_source {
@@ -52,6 +52,15 @@ static int32_t launcher_number(const struct launcher_source *source, const char 
     return count > 0 && count < 10 && value[count] == 0 && strtol(value, NULL, 10) <= INT32_MAX ? (int32_t)strtol(value, NULL, 10) : -1;
 }
 
+// A PyTorchJob with several processes a pod (nprocPerNode) has the number of the pod in RANK, and in WORLD_SIZE how many processes
+// all pods are to start: RANK is one of PET_NNODES. Whoever starts these processes says LOCAL_RANK, or another RANK.
+static bool launcher_numbers_pods(const struct launcher_source *source)
+{
+    int32_t pods = launcher_number(source, "PET_NNODES"), ranks = launcher_number(source, "WORLD_SIZE");
+    return pods > 0 && ranks > pods && !launcher_value(source, "LOCAL_RANK") &&
+           launcher_number(source, "RANK") == launcher_number(source, "PET_NODE_RANK");
+}
+
 // What tells this job from others. The launcher's own name of it; "none" is what torchrun is told when nobody names one. Else that of
 // the scheduler around it, else where its ranks meet.
 static void launcher_job(const struct launcher_source *source, const struct launcher_row *row, char *ret_job)
@@ -78,7 +87,8 @@ bool launcher_find(launcher_get get, const void *context, struct launcher_rank *
     for (size_t i = 0; i < sizeof launcher_table / sizeof *launcher_table; i++) {
         const struct launcher_row *row = &launcher_table[i];
         int32_t rank = launcher_number(&source, row->rank), ranks = launcher_number(&source, row->ranks);
-        if (rank < 0 || rank >= ranks || (row->needs && !launcher_value(&source, row->needs)))
+        if (rank < 0 || rank >= ranks || (row->needs && !launcher_value(&source, row->needs)) ||
+            (strcmp(row->name, "RANK") == 0 && launcher_numbers_pods(&source)))
             continue;
         int32_t restart = launcher_number(&source, row->restart);
         *ret = (struct launcher_rank){.launcher = row->name,

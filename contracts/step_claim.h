@@ -105,16 +105,26 @@ static UG_IMPL_COLD uint64_t ug_impl_pid_namespace(void)
     return inode;
 }
 
-/* Variables that say which rank a process is: the first that is a number. */
-#define UG_IMPL_RANK_NAMES "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"
+/* Variables that say which rank a process is: the first that is a number, that of the innermost
+ * launcher. RANK stands twice: a launcher of processes says LOCAL_RANK beside it, and then it
+ * comes first; alone it may be the number of a pod in which mpirun was started, and comes behind
+ * those of MPI. */
+#define UG_IMPL_RANK_NAMES "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", "SLURM_PROCID"
+
+/* Where to begin in these, by the value of LOCAL_RANK, NULL: it is not set. */
+static inline size_t ug_impl_rank_first(const char *local_rank)
+{
+    return ug_impl_number(local_rank, '\0') < UG_STEP_RANK_UNKNOWN ? 0 : 1;
+}
 
 static UG_IMPL_COLD void ug_impl_read_rank(struct ug_step_slot *slot, uint32_t claim_order)
 {
     static const char *const names[] = {UG_IMPL_RANK_NAMES};
+    size_t i = ug_impl_rank_first(getenv("LOCAL_RANK"));
 
     slot->rank = claim_order;
     slot->rank_source = UG_RANK_CLAIM_ORDER;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (; i < sizeof(names) / sizeof(names[0]); i++) {
         uint64_t rank = ug_impl_number(getenv(names[i]), '\0');
 
         if (rank < UG_STEP_RANK_UNKNOWN) {

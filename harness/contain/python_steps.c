@@ -2,27 +2,15 @@
 // Environment variables of Python programs whose steps are found. Writes the environment of a child only.
 #include "harness/contain/python_steps.h"
 
-#include <libgen.h>
-#include <limits.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "common/directory.h"
 #include "common/environment.h"
 #include "common/strings.h"
 
 char *python_steps_dir(void)
 {
-    char exe[PATH_MAX];
-    ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (len < 0)
-        return NULL;
-    exe[len] = 0;
-    const char *dir = dirname(exe);
-    char *installed = xasprintf("%s/../lib/upgate/python", dir);
-    if (access(installed, R_OK) == 0)
-        return installed;
-    free(installed);
-    return xasprintf("%s/python", dir);
+    return directory_of_part("python");
 }
 
 void python_steps_unset(void)

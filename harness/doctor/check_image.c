@@ -94,7 +94,7 @@ static int check_image_start(struct check_container *container, struct error *er
     }
     free(name);
     return rc ? rc : image_hold_hello(container->hold, keeper_fd(container->keeper),
-                                      clock_monotonic_ns() + CHECK_HELLO_S * 1000000000LL, &container->guest, err);
+                                      clock_monotonic_ns() + CHECK_HELLO_S * 1000000000LL, NULL, &container->guest, err);
 }
 
 static void check_image_end(struct check_container *container)

@@ -115,10 +115,12 @@ void image_hold_let_go(struct image_hold *hold)
         shutdown(hold->fd, SHUT_WR);
 }
 
-// Until fd is readable. -ECHILD: end_fd (-1: none) was first.
-static int hold_wait(int fd, int end_fd, int64_t deadline_ns)
+// Until fd is readable. -ECHILD: end_fd (-1: none) was first; -EINTR: somebody wants the end.
+static int hold_wait(int fd, int end_fd, int64_t deadline_ns, const volatile int *stop)
 {
     for (;;) {
+        if (stop && *stop)
+            return -EINTR;
         struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = end_fd, .events = POLLIN}};
         int64_t left_ns = deadline_ns - clock_monotonic_ns();
         int ready = left_ns <= 0 ? 0 : poll(fds, 2, left_ns / 1000000 < HOLD_LOOK_MS ? (int)(left_ns / 1000000) + 1 : HOLD_LOOK_MS);
@@ -131,10 +133,10 @@ static int hold_wait(int fd, int end_fd, int64_t deadline_ns)
     }
 }
 
-static int hold_read(int fd, int end_fd, int64_t deadline_ns, void *data, size_t len)
+static int hold_read(int fd, int end_fd, int64_t deadline_ns, const volatile int *stop, void *data, size_t len)
 {
     for (char *at = data; len;) {
-        int rc = hold_wait(fd, end_fd, deadline_ns);
+        int rc = hold_wait(fd, end_fd, deadline_ns, stop);
         if (rc)
             return rc;
         ssize_t got = recv(fd, at, len, MSG_DONTWAIT);
@@ -149,7 +151,7 @@ static int hold_read(int fd, int end_fd, int64_t deadline_ns, void *data, size_t
 }
 
 // The head of the hello, and whose it is.
-static int hold_read_hello(struct image_hold *hold, int end_fd, int64_t deadline_ns, struct image_guest *guest)
+static int hold_read_hello(struct image_hold *hold, int end_fd, int64_t deadline_ns, const volatile int *stop, struct image_guest *guest)
 {
     union {
         struct cmsghdr head;
@@ -157,7 +159,7 @@ static int hold_read_hello(struct image_hold *hold, int end_fd, int64_t deadline
     } control;
     struct iovec part = {&guest->hello, sizeof guest->hello};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    int rc = hold_wait(hold->fd, end_fd, deadline_ns);
+    int rc = hold_wait(hold->fd, end_fd, deadline_ns, stop);
     if (rc)
         return rc;
     ssize_t got = recvmsg(hold->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -170,30 +172,31 @@ static int hold_read_hello(struct image_hold *hold, int end_fd, int64_t deadline
     memcpy(&sender, CMSG_DATA(head), sizeof sender);
     guest->pid = sender.pid;
     guest->uid = sender.uid;
-    return hold_read(hold->fd, end_fd, deadline_ns, (char *)&guest->hello + got, sizeof guest->hello - (size_t)got);
+    return hold_read(hold->fd, end_fd, deadline_ns, stop, (char *)&guest->hello + got, sizeof guest->hello - (size_t)got);
 }
 
-int image_hold_hello(struct image_hold *hold, int end_fd, int64_t deadline_ns, struct image_guest *ret_guest,
-                     struct error *err)
+int image_hold_hello(struct image_hold *hold, int end_fd, int64_t deadline_ns, const volatile int *stop,
+                     struct image_guest *ret_guest, struct error *err)
 {
     struct image_guest guest = {0};
-    int rc = hold_wait(hold->listen_fd, end_fd, deadline_ns);
+    int rc = hold_wait(hold->listen_fd, end_fd, deadline_ns, stop);
     if (rc == 0 && (hold->fd = accept4(hold->listen_fd, NULL, NULL, SOCK_CLOEXEC)) < 0)
         rc = -errno;
     if (rc == 0) {
         hold_unlink(hold); // the first is the only one
-        rc = hold_read_hello(hold, end_fd, deadline_ns, &guest);
+        rc = hold_read_hello(hold, end_fd, deadline_ns, stop, &guest);
     }
     if (rc == 0 && (guest.hello.magic != INSIDE_MAGIC || guest.hello.env_bytes > INSIDE_TEXT_BYTES_MAX))
         rc = -EPROTO;
     if (rc == 0) {
         guest.env = xcalloc((size_t)guest.hello.env_bytes + 1, 1);
-        rc = hold_read(hold->fd, end_fd, deadline_ns, guest.env, guest.hello.env_bytes);
+        rc = hold_read(hold->fd, end_fd, deadline_ns, stop, guest.env, guest.hello.env_bytes);
     }
     if (rc) {
         free(guest.env);
         return error_set(err, rc, "%s", rc == -ETIME    ? "nothing came out of the container in time"
                                         : rc == -ECHILD ? "the engine ended before the container had begun"
+                                        : rc == -EINTR  ? "stopped before the container had begun"
                                         : rc == -ESRCH  ? "the container ended before it had begun"
                                                         : "what came out of the container was not understood");
     }
@@ -248,7 +251,7 @@ int image_hold_start(struct image_hold *hold, const struct image_start *start, s
 int image_hold_event(struct image_hold *hold, int64_t deadline_ns, struct inside_event *ret_event)
 {
     struct inside_event event;
-    int rc = hold->fd < 0 ? -ESRCH : hold_read(hold->fd, -1, deadline_ns, &event, sizeof event);
+    int rc = hold->fd < 0 ? -ESRCH : hold_read(hold->fd, -1, deadline_ns, NULL, &event, sizeof event);
     if (rc == 0)
         *ret_event = event;
     return rc;

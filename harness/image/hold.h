@@ -31,10 +31,10 @@ struct image_guest {
     uid_t uid; // likewise
     char *env; // hello.env_bytes of "NAME=value\0", and one NUL more; the caller frees
 };
-// Waits for a container to say hello. end_fd: readable when the engine has ended (-ECHILD). -ETIME: it did not come until the
-// deadline; -EPROTO: what came was no hello.
-int image_hold_hello(struct image_hold *hold, int end_fd, int64_t deadline_ns, struct image_guest *ret_guest,
-                     struct error *err);
+// Waits for a container to say hello. end_fd: readable when the engine has ended (-ECHILD). stop: becomes non-zero on a signal
+// (-EINTR), or NULL. -ETIME: it did not come until the deadline; -EPROTO: what came was no hello.
+int image_hold_hello(struct image_hold *hold, int end_fd, int64_t deadline_ns, const volatile int *stop,
+                     struct image_guest *ret_guest, struct error *err);
 
 struct image_start {
     const char *dir; // working directory in the container; "" = the image's

@@ -6,8 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -24,6 +22,7 @@
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/directory.h"
 #include "common/environment.h"
 #include "common/strings.h"
 #include "harness/contain/host.h"
@@ -70,18 +69,9 @@ static char *launch_real(char *path)
 
 int launch_env_find(struct launch_env *env, struct error *err)
 {
-    char exe[PATH_MAX];
-    ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (len < 0)
-        return error_set(err, -errno, "failed to find the own program: %s", strerror(errno));
-    exe[len] = 0;
-    const char *dir = dirname(exe);
-    char *installed = xasprintf("%s/../lib/upgate", dir);
-    const char *home = launch_exists(installed) ? installed : dir;
     env->python_dir = launch_real(python_steps_dir());
-    env->models_dir = launch_real(xasprintf("%s/reference_models", home));
-    free(installed);
-    return 0;
+    env->models_dir = launch_real(directory_of_part("reference_models"));
+    return env->models_dir ? 0 : error_set(err, -errno, "failed to find the own program: %s", strerror(errno));
 }
 
 // --- the command line -----------------------------------------------------------------------------

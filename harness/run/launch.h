@@ -63,6 +63,7 @@ struct launch_spec {
     const struct launch_nodes *nodes; // NULL: the only one
     bool held_only;              // is never frozen: its turns end at the gate
     bool finds_steps;            // of a program that makes no step calls: of Python, or by a symbol
+    const volatile int *stop;    // becomes non-zero on a signal: a container is not waited for any more. NULL ok
 };
 
 enum launch_state { // names as in the store
@@ -126,7 +127,7 @@ int launch_argv(const struct launch_env *env, const struct launch_spec *spec, ch
 void launch_argv_free(char **argv);
 
 // Start it, active and with every slot's gate closed at step 0. -ENOENT/-EACCES/-ENOEXEC with the
-// program's name when it cannot be executed.
+// program's name when it cannot be executed; -EINTR: spec.stop, before a container had begun.
 int launch_start(struct launch_env *env, const struct launch_spec *spec, struct launch **ret_launch,
                  struct error *err);
 // Its turn begins or ends. patience_ns: how long to wait until the tree stands still; a tree that was

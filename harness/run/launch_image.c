@@ -197,7 +197,9 @@ static int image_start(struct launch_env *env, const struct launch_spec *spec, s
 {
     struct image_guest guest = {0};
     struct error local = {0};
-    int rc = image_hold_hello(launch->hold, launch->pid_fd, image_in_s(IMAGE_HELLO_S), &guest, &local);
+    int rc = image_hold_hello(launch->hold, launch->pid_fd, image_in_s(IMAGE_HELLO_S), spec->stop, &guest, &local);
+    if (rc == -EINTR)
+        return error_set(err, rc, "%s", local.text);
     if (rc)
         return image_engine_failed(env, spec, launch, &local, err);
     env->guests[spec->image_idx] = guest.hello;

@@ -274,6 +274,7 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
                                       .inject = spec->inject,
                                       .inject_kinds = spec->inject_kinds,
                                       .arg = spec->arg,
+                                      .stop = spec->stop,
                                       .side_idx = side,
                                       .image_idx = spec->equal ? 0 : side,
                                       .control_ppm = side == 1 && !spec->control_frozen
@@ -285,6 +286,10 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
     launch_spec.oom_kills = run->before.oom_kills;
     struct error local = {0};
     int rc = launch_start(run->env, &launch_spec, &run->pair->launches[side], &local);
+    if (rc == -EINTR && pair_stopped(run)) {
+        run->pair->state = PAIR_STOPPED;
+        return 0;
+    }
     if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EAGAIN || rc == -ENOSPC)
         return error_set(err, rc, "%s", local.text); // ours, not the side's
     if (rc) {

@@ -408,18 +408,27 @@ static void session_tell_guardian(void *arg, const char *base)
     guardian_set_base(arg, base);
 }
 
+// The images of the sides that are not there yet.
+static int session_get_images(void *arg, struct error *err)
+{
+    struct session *session = arg;
+    const struct plan *plan = session->plan ? session->plan : session->opts->plan;
+    int rc = 0;
+    for (int i = 0; i < PLAN_SIDES && rc == 0; i++)
+        if (plan->sides[i].image && !session->env.images[i].name)
+            rc = image_open(&plan->sides[i], &session_stop, &session->env.images[i], err);
+    return rc;
+}
+
 // The images of the sides, before anything is measured; and what earlier runs have left of them.
 static int session_open_images(struct session *session, struct error *err)
 {
-    int rc = 0;
+    int rc = session_get_images(session, err);
     for (int i = 0; i < PLAN_SIDES && rc == 0; i++) {
         const struct plan_side *side = &session->plan->sides[i];
+        struct image *image = &session->env.images[i];
         if (!side->image)
             continue;
-        rc = image_open(side, &session_stop, &session->env.images[i], err);
-        if (rc)
-            break;
-        struct image *image = &session->env.images[i];
         char *before = store_get_text(session->store, "SELECT json_extract(fingerprint, '$.image.id') FROM side WHERE id = ?", "i",
                                       (int64_t)i);
         char *text = image_describe(image);
@@ -649,6 +658,8 @@ static int session_meet(struct session *session, struct error *err)
         return 0;
     struct nodes_opts opts = *session->opts->nodes;
     opts.stop = &session_stop;
+    opts.prepare = session_get_images; // a pull takes minutes on one node and nothing on another
+    opts.arg = session;
     return nodes_open(&opts, &session->nodes, err);
 }
 

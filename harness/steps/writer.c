@@ -28,14 +28,15 @@ static void read_rank(struct ug_step_slot *slot, pid_t pid, uint32_t claim_order
 {
     static const char *const names[] = {UG_IMPL_RANK_NAMES};
     char path[64];
-    size_t len = 0;
+    size_t len = 0, i;
     char *text;
 
     slot->rank = claim_order;
     slot->rank_source = UG_RANK_CLAIM_ORDER;
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
     text = target_file_text(path, WRITER_ENVIRONMENT_MAX, &len);
-    for (size_t i = 0; text != NULL && slot->rank_source == UG_RANK_CLAIM_ORDER && i < sizeof(names) / sizeof(names[0]); i++) {
+    i = text != NULL ? ug_impl_rank_first(launcher_block_value(text, len, "LOCAL_RANK")) : 0;
+    for (; text != NULL && slot->rank_source == UG_RANK_CLAIM_ORDER && i < sizeof(names) / sizeof(names[0]); i++) {
         const char *value = launcher_block_value(text, len, names[i]);
         uint64_t rank = ug_impl_number(value, '\0');
 

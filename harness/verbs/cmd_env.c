@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/directory.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "common/proc.h"
@@ -142,22 +143,6 @@ static int env_prepare(void *arg)
     return side->workdir && chdir(side->workdir) ? -errno : 0;
 }
 
-// The directory of the native workloads beside this program, as a run finds it.
-static char *env_native_models(void)
-{
-    char exe[4096];
-    ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    if (length < 0)
-        return xstrdup("reference_models/native");
-    exe[length] = '\0';
-    *strrchr(exe, '/') = '\0';
-    char *installed = xasprintf("%s/../lib/upgate/reference_models/native", exe);
-    if (!access(installed, R_OK))
-        return installed;
-    free(installed);
-    return xasprintf("%s/reference_models/native", exe);
-}
-
 struct env_words {
     char **word;
     size_t count;
@@ -216,7 +201,9 @@ static int env_native_words(const struct plan *plan, const struct plan_side *sid
             env_word(words, env_expand(side, *word));
         return 0;
     }
-    char *models = side->models ? plan_side_directory(side, side->models) : env_native_models();
+    char *models = side->models ? plan_side_directory(side, side->models) : directory_of_part("reference_models/native");
+    if (!models)
+        return error_set(err, -errno, "failed to find the own program: %s", strerror(errno));
     env_word(words, xasprintf("%s/%s", models, workload->model));
     free(models);
     static const char *const options[] = {"--mode", "train", "--steps", "1000000",

@@ -25,6 +25,8 @@ struct node_values {
     struct options_common common;
 };
 
+enum { NODE_WAIT_UNSAID = -1 };
+
 extern const struct verb verb_node;
 
 static const struct option_spec node_options[] = {
@@ -34,7 +36,7 @@ static const struct option_spec node_options[] = {
     // Not --master, which torchrun takes for its --master-addr.
     {NULL, 0, "host", OPTION_TEXT, "HOST", NULL, "MASTER_ADDR, else the host name",
      "where the other nodes reach node 0: {master} and MASTER_ADDR of both sides", offsetof(struct node_values, master), 0, 0, 0},
-    {NULL, 0, "wait", OPTION_DURATION, "TIME", NULL, "60s", "how long nodes wait for each other at the start",
+    {NULL, 0, "wait", OPTION_DURATION, "TIME", NULL, "60s, 10min where a side is an image", "how long nodes wait for each other at the start",
      offsetof(struct node_values, wait_ns), 0, 0, 0},
     OPTIONS_COMMON_SEED(struct node_values, common, "DIR", "directory that all nodes share: DIR/RUN/run.db", NULL),
     {.name = NULL}};
@@ -61,7 +63,7 @@ static int node_check(const struct node_values *values, const struct identity *i
         return error_set(err, -EINVAL, "no directory for the run: name one that all nodes share with -o DIR");
     if (values->run && !*values->run)
         return error_set(err, -EINVAL, "option '--job': the name is empty");
-    if (values->wait_ns <= 0)
+    if (values->wait_ns == 0)
         return error_set(err, -EINVAL, "option '--wait': it must be longer than 0");
     if (!identity->launcher.launcher)
         return error_set(err, -EINVAL, "no launcher says which node this is: start it by srun, torchrun or mpirun, once a node, or set "
@@ -84,6 +86,13 @@ static int node_plan(const char *path, const struct node_values *values, struct 
     return 0;
 }
 
+// One node has an image, another one pulls it.
+static int64_t node_wait_ns(const struct node_values *values, const struct plan *plan)
+{
+    bool pulls = plan->sides[0].image || plan->sides[1].image;
+    return values->wait_ns != NODE_WAIT_UNSAID ? values->wait_ns : (pulls ? 600 : 60) * 1000000000LL;
+}
+
 // What must be the same on all nodes: the plan with every default filled in, and the program.
 static char *node_identity(const struct plan *plan)
 {
@@ -95,19 +104,28 @@ static char *node_identity(const struct plan *plan)
     return identity;
 }
 
+// Of this start: a job that Slurm has put back into its queue has the name that it had, and what it left then stays.
+static char *node_directory(const struct node_values *values, const struct identity *identity)
+{
+    const struct launcher_rank *rank = &identity->launcher;
+    return rank->restart && strcmp(rank->launcher, "Slurm") == 0
+               ? xasprintf("%s/%s-requeue%d", values->common.output, identity->run, (int)rank->restart)
+               : xasprintf("%s/%s", values->common.output, identity->run);
+}
+
 static int node_session(const struct node_values *values, const struct identity *identity, const struct plan *plan, json_t *command_line,
                         enum exit_code *ret_exit, struct error *err)
 {
     const struct launcher_rank *rank = &identity->launcher;
     const char *said = getenv("MASTER_ADDR");
-    char *dir = xasprintf("%s/%s", values->common.output, identity->run), *text = node_identity(plan);
+    char *dir = node_directory(values, identity), *text = node_identity(plan);
     char *path = rank->rank ? xasprintf("%s/node-%d.db", dir, (int)rank->rank) : xasprintf("%s/run.db", dir);
     const struct nodes_opts nodes = {.dir = dir,
                                      .node = rank->rank,
                                      .count = rank->ranks,
                                      .master = values->master ? values->master : said && *said ? said : identity->host,
                                      .identity = text,
-                                     .wait_ns = values->wait_ns,
+                                     .wait_ns = node_wait_ns(values, plan),
                                      .handover_ns = plan->schedule.handover_ns};
     struct nodes *open = NULL;
     const struct session_opts opts = {.plan = plan,
@@ -145,7 +163,7 @@ static int node_session(const struct node_values *values, const struct identity 
 
 static int cmd_node(int argc, char **argv)
 {
-    struct node_values values = {.wait_ns = 60000000000, .common = OPTIONS_COMMON_DEFAULT};
+    struct node_values values = {.wait_ns = NODE_WAIT_UNSAID, .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct identity identity;
     struct error err = {0};

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "common/options.h"
@@ -80,6 +81,9 @@ static void rank_fill(const struct rank_values *values, const struct options_res
 static int rank_go(const struct rank_values *values, const struct wrap_opts *opts, struct error *err)
 {
     const struct launcher_rank *rank = &opts->identity.launcher;
+    if (getpid() == 1 && !values->pid_given) // whoever loses its parent is a child of process 1
+        log_warn("the worker is process 1 of its container, and the recorder becomes its child: a program that waits until it has no child "
+                 "would wait for ever; start the container with an init (docker, podman: --init; a pod: shareProcessNamespace: true)");
     if (values->common.dry_run) {
         char *path = wrap_path(opts);
         log_info("would record rank %d of %d (%s, run '%s', restart %d) into '%s'", (int)rank->rank, (int)rank->ranks,

@@ -3,10 +3,12 @@
 """`upgate ab` of sides that are container images, without an engine: `docker` is a script here, whose containers are upgate-inside on this
 machine, with nothing of their own but a variable that says which image they are of. Real ones: tests/root/images.py."""
 import os
+import signal
 import sys
+import time
 
 import ab_rig
-from ab_rig import BUILD, SH, WORK, check_code, image_label
+from ab_rig import BUILD, SH, WORK, check_code, check_says, image_label, wait_for_process
 
 INSIDE = os.path.join(BUILD, "harness/image/upgate-inside")
 DOCKER = """#!/bin/sh
@@ -96,6 +98,41 @@ def test_a_finished_run_stays_finished(case):
     check_code(failed, 4)
     assert case.rows("SELECT state, ended_wall_ns, writer_pid FROM run") == before, str(failed)
     check_code(case.run("gate", case.db_path), done.code)
+
+
+def test_an_image_that_one_node_cannot_get(case):
+    """It is told to the other nodes at once, before anything is started."""
+    begun, nodes, engine = time.monotonic(), [], docker(case)
+    case.plan({"command": [SH, "-c", WORK]}, image("old"), image("new"), interleave="launches")
+    for rank in (0, 1):
+        env = dict(engine, RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+        if rank:
+            os.mkdir(case.path("other"))
+            case.write("other/docker", DOCKER.replace("image) ", "image | pull) echo no such manifest >&2; exit 1 ;;\nnone) "), 0o755)
+            env["PATH"] = case.path("other") + ":" + os.environ["PATH"]
+        nodes.append(case.start("node", case.plan_path, "-o", case.path("ab"), "--job", "job", env=env))
+    first, other = (case.finish(node, timeout=60, clean=False) for node in nodes)
+    check_code(first, 4)
+    check_code(other, 4)
+    check_says(first, "node 1 cannot take part", "failed to get image 'stack:old'", "no such manifest")
+    check_says(other, "failed to get image 'stack:old'", "no such manifest")
+    assert os.listdir(case.path("ab", "job")) == ["node-1.log"], os.listdir(case.path("ab", "job"))
+    assert time.monotonic() - begun < 50, "the other node has waited"
+
+
+def test_a_signal_while_a_container_starts(case):
+    """An engine that is busy is waited for a minute, but not by who has been told to end."""
+    env = docker(case)
+    case.write("docker", DOCKER.replace("run) ;;", "run) sleep 100 ;;"), 0o755)
+    case.plan({"command": [SH, "-c", WORK]}, image("old"), image("new"), interleave="slices")
+    process = case.start("ab", case.plan_path, "-o", case.db_path, env=env)
+    wait_for_process(case, process, "sleep")
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    done = case.finish(process, timeout=55)
+    check_code(done, 3)
+    assert time.monotonic() - begun < 40, str(done)
+    assert case.pairs() == 0 and case.value("SELECT state FROM run") == "interrupted", str(done)
 
 
 if __name__ == "__main__":

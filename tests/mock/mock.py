@@ -7,6 +7,7 @@ usage: mock.py CASE     (environment: MOCK_BUILD directory of the built fakes, M
 import json
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def holds(wrong):
 class Player:
     """A workload under the library."""
 
-    def __init__(self, story, version="13.0", env=None, inject=INJECT, **options):
+    def __init__(self, story, version="13.0", env=None, inject=INJECT, file_bytes=None, **options):
         self.lines = []
         fake = MOCK / f"cupti-{version}"
         full = {name: value for name, value in os.environ.items() if not name.startswith(("FAKE_", "UPGATE_", "CUDA"))}
@@ -49,7 +50,8 @@ class Player:
         full.update(env or {})
         self.process = subprocess.Popen(
             [MOCK / "player", story, *(f"{name}={value}" for name, value in options.items())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=full, text=True)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE if file_bytes else None, env=full, text=True,
+            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))) if file_bytes else None)
         processes.append(self.process)
         self.pid = self.process.pid
         self.ready = self.until("ready")
@@ -500,6 +502,17 @@ def case_dormant():
     dump = watcher.wait()
     fake = player.end()
     check(fake["loaded"] == 0 and dump.header["state"] == "dormant" and not dump.of("kernel"), f"{fake} {dump.header}")
+
+
+def case_no_spool():
+    """A limit of file sizes: the program runs as it would, and says once why it cannot be recorded."""
+    player = Player("launches", file_bytes=1 << 20, n=500)
+    player.play()
+    check(spool_kb(player.pid) == 0, "there is a spool")
+    player.end()
+    told = player.process.stderr.read()
+    check(told.count(f"upgate: the GPU side of process {player.pid} cannot be recorded") == 1, f"stderr: {told}")
+    check("File too large" in told and "ulimit -f" in told, f"stderr: {told}")
 
 
 def memory_kb(pid):

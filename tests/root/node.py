@@ -281,6 +281,9 @@ def case_start(folder):
     assert set(codes) <= {2, 4}, codes
     lone = subprocess.run([UPGATE, "node", yaml, "-o", other], env=environment(folder), stderr=subprocess.PIPE, text=True)
     assert lone.returncode == 2 and "no launcher" in lone.stderr, lone.stderr
+    again = subprocess.run([UPGATE, "node", yaml, "-o", other, "--dry-run"], stderr=subprocess.PIPE, text=True, env=environment(
+        folder, SLURM_PROCID=0, SLURM_NTASKS=2, SLURM_JOB_ID=7, SLURM_STEP_ID=0, SLURM_RESTART_COUNT=1))
+    assert again.returncode == 0 and "7.0-requeue1/run.db" in again.stderr, again.stderr # not that of before the requeue
     slices = subprocess.run([UPGATE, "node", plan(other, "slices", interleave="slices"), "-o", other],
                             env=environment(folder, RANK=0, WORLD_SIZE=2), stderr=subprocess.PIPE, text=True)
     assert slices.returncode == 2 and "holds up the others" in slices.stderr, slices.stderr

@@ -51,6 +51,16 @@ def case_worker_is_as_without(folder):
     assert [row[0] for row in rig.rows(path, "PRAGMA journal_mode")] == ["delete"], "a write-ahead log on a network file system"
 
 
+def case_first_process_of_a_container(folder):
+    """Orphans are its children, and so is the recorder: that is told, to no other worker."""
+    words = [rig.UPGATE, "rank", "-o", folder, "--dry-run", "--", "true"]
+    env = rig.environment(RANK=0, WORLD_SIZE=1)
+    for before, told in ((["unshare", "--pid", "--fork"], True), ([], False)):
+        done = rig.run(*before, *words, env=env)
+        assert done.returncode == 0 and "would record rank 0 of 1" in done.stderr, done
+        assert ("process 1 of its container" in done.stderr) == told, done
+
+
 def case_output_is_not_held_open(folder):
     """A launcher waits for the end of the worker's output: the recorder, which lives longer, holds none of it."""
     worker = rig.rank(folder, "sh", "-c", "exec >/dev/null 2>&1; " + rig.WORK % 400, env=rig.environment(RANK=0, WORLD_SIZE=1))

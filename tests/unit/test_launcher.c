@@ -72,6 +72,20 @@ TEST(the_innermost_launcher_counts)
     check_rank(MPIRUN TORCHRUN "TORCHELASTIC_RUN_ID=r", "torchrun", 5, 8, 1, 2, "r"); // mpirun starts one torchrun a node
 }
 
+#define POD "MASTER_ADDR=m\nMASTER_PORT=1\nPET_NODE_RANK=1\nPET_NPROC_PER_NODE=8\n"
+
+// RANK is the pod's number, WORLD_SIZE that of the processes of all pods.
+TEST(a_pod_of_several_processes_is_one_of_the_pods)
+{
+    check_rank(POD "PET_NNODES=2\nRANK=1\nWORLD_SIZE=16", "Kubeflow Trainer", 1, 2, 1, 0, "m-1");
+    check_rank(POD "PET_NNODES=2\nRANK=1\nWORLD_SIZE=2", "RANK", 1, 2, -1, 0, "m-1");                 // one process a pod
+    check_rank(POD "PET_NNODES=2\nRANK=11\nLOCAL_RANK=3\nWORLD_SIZE=16", "RANK", 11, 16, -1, 0, "m-1"); // started in the pod
+    check_rank(POD "PET_NNODES=2\nRANK=1\nLOCAL_RANK=1\nWORLD_SIZE=16", "RANK", 1, 16, -1, 0, "m-1");
+    check_rank(POD "PET_NNODES=2\nRANK=11\nWORLD_SIZE=16", "RANK", 11, 16, -1, 0, "m-1");
+    check_rank(POD "PET_NNODES=1:4\nRANK=1\nWORLD_SIZE=16", "RANK", 1, 16, -1, 0, "m-1"); // elastic
+    check_rank(POD "PET_NNODES=2\n" TORCHRUN "TORCHELASTIC_RUN_ID=r", "torchrun", 5, 8, 1, 2, "r");
+}
+
 TEST(what_is_no_rank)
 {
     struct launcher_rank one = {.rank = 11};

@@ -161,6 +161,59 @@ TEST(an_earlier_run_is_not_obeyed)
     made_end();
 }
 
+// Nobody may have been told yet that this node has come. arg: a text, with which it fails; NULL: it does not.
+static int made_prepare(void *arg, struct error *err)
+{
+    char said[8];
+    FILE *file = fopen(made_path(1), "r");
+    CHECK(file != NULL);
+    CHECK(fgets(said, sizeof said, file) == NULL);
+    fclose(file);
+    return arg ? error_set(err, -EIO, "%s", (const char *)arg) : 0;
+}
+
+TEST(a_node_comes_once_it_is_prepared)
+{
+    made_begin();
+    struct nodes_opts opts = made_opts(1, LONG_MS, LONG_MS);
+    struct nodes *nodes = NULL;
+    struct error err = {0};
+    pid_t other = fork();
+    if (!other) { // node 0
+        struct nodes_opts first = made_opts(0, LONG_MS, LONG_MS);
+        _exit(nodes_open(&first, &nodes, &err) ? 100 : 0);
+    }
+    opts.prepare = made_prepare;
+    CHECK_INT(nodes_open(&opts, &nodes, &err), 0);
+    CHECK_INT(made_status(other), 0);
+    nodes_close(nodes);
+    made_end();
+}
+
+TEST(who_cannot_prepare_itself_says_why)
+{
+    static const int stop = 2;
+    static char why[] = "failed to get image 'r/\xffx\x1b[31mtrain'";
+    made_begin();
+    struct nodes_opts opts = made_opts(1, LONG_MS, LONG_MS), first = made_opts(0, LONG_MS, LONG_MS);
+    struct nodes *nodes = NULL;
+    struct error err = {0};
+    opts.prepare = made_prepare;
+    opts.arg = why;
+    opts.stop = &stop; // by a signal: it is told to nobody, and nothing is left
+    CHECK_INT(nodes_open(&opts, &nodes, &err), -EINTR);
+    CHECK(access(made_path(1), F_OK) != 0);
+    opts.stop = NULL;
+    CHECK_INT(nodes_open(&opts, &nodes, &err), -EIO);
+    CHECK_STR(err.text, why);
+    CHECK_INT(nodes_open(&first, &nodes, &err), -ECANCELED); // at once
+    CHECK_STR(err.text, "node 1 cannot take part: failed to get image 'r/?x?[31mtrain'");
+    CHECK(access(made_path(0), F_OK) != 0 && access(made_path(1), F_OK) == 0);
+    CHECK_INT(nodes_open(&opts, &nodes, &err), -EINVAL);
+    CHECK_CONTAINS(err.text, "this run has been started before");
+    made_end();
+}
+
 TEST(nodes_of_two_minds_do_not_begin)
 {
     static const struct {

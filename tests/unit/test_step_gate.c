@@ -137,6 +137,44 @@ TEST(ranks_are_held_at_the_same_step)
     rig_free(&rig);
 }
 
+static void run_as_rank(void *arg)
+{
+    static const char *const names[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    char *const *variables = arg;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        unsetenv(names[i]);
+    }
+    for (; *variables != NULL; variables++) {
+        putenv(*variables);
+    }
+    ug_step_begin();
+    ug_step_end(1);
+}
+
+/* As common/launcher.c has it: mpirun in a pod of a PyTorchJob, and ranks that a program which mpirun
+ * has started, one a node, has spawned. */
+TEST(the_innermost_launcher_says_the_rank)
+{
+    static char pod[] = "RANK=1", rank[] = "RANK=6", local[] = "LOCAL_RANK=2", no_local[] = "LOCAL_RANK=x";
+    static char mpi[] = "OMPI_COMM_WORLD_RANK=3", pmi[] = "PMI_RANK=4", slurm[] = "SLURM_PROCID=5";
+    const struct {
+        char *variables[4];
+        uint32_t rank;
+    } cases[] = {{{pod, mpi, slurm}, 3}, {{pod, pmi, slurm}, 4}, {{pod, no_local, mpi}, 3}, {{rank, local, mpi}, 6},
+                 {{rank, slurm}, 6},     {{local, mpi}, 3},      {{slurm}, 5}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig rig = rig_make(&(struct reader_opts){.slot_count = 2, .open = true});
+        pid_t pid = rig_fork(run_as_rank, (void *)cases[i].variables);
+
+        CHECK_INT(rig_join(pid), 0);
+        CHECK(slot_of(&rig, 0).has_rank);
+        CHECK_INT(slot_of(&rig, 0).rank, cases[i].rank);
+        rig_free(&rig);
+    }
+}
+
 TEST(killed_workload_ends_the_wait)
 {
     struct rig rig = rig_make(NULL);

@@ -329,6 +329,19 @@ static uint32_t environment_kinds(void)
     return kinds == 1 ? UG_WANT_DEFAULT : (uint32_t)kinds;
 }
 
+// On stderr: who has no spool cannot say why in it.
+static void tell_no_spool(int err)
+{
+    char line[256];
+    int bytes = snprintf(line, sizeof(line),
+                         "upgate: the GPU side of process %d cannot be recorded: failed to make its "
+                         "shared memory: %s%s\n",
+                         (int)getpid(), strerror(-err),
+                         err == -EFBIG ? "; raise the limit of file sizes (ulimit -f)" : "");
+    if (write(STDERR_FILENO, line, (size_t)bytes) < 0)
+        return; // nobody can be told
+}
+
 // is_early: inside cuInit, where the driver may not be asked anything.
 static int start(bool is_early)
 {
@@ -340,8 +353,10 @@ static int start(bool is_early)
     inject.pid = getpid();
     cupti_load_environment();
     python_environment();
-    if (spool_create() != 0) {
+    int err = spool_create();
+    if (err != 0) {
         atomic_store(&inject.life, LIFE_GONE);
+        tell_no_spool(err);
         return -1;
     }
     pthread_atfork(NULL, NULL, on_fork_in_child);

@@ -388,8 +388,8 @@ size_t gpu_side_missing(const struct gpu_side *side, char **ret_sentences, size_
     pid_t first = 0;
     size_t missed = gpu_side_missed(side, &first);
     if (missed && count < max)
-        ret_sentences[count++] = xasprintf("gpu: %zu process%s with CUDA ended before anybody had looked, the first was %d: what ran on the GPU there is "
-                                           "not recorded", missed, missed > 1 ? "es" : "", (int)first);
+        ret_sentences[count++] = xasprintf("gpu: %zu process%s with CUDA ended before anybody had looked, or could not be recorded, which its stderr "
+                                           "tells; the first was %d: what ran on the GPU there is not recorded", missed, missed > 1 ? "es" : "", (int)first);
     if (side->forbidden && count < max)
         ret_sentences[count++] = xasprintf(
             "gpu: no permission to look into process %d%s: run upgate as its user or as root",

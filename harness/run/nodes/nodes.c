@@ -147,8 +147,13 @@ static bool nodes_pause(const struct nodes *nodes, int64_t begin_ns, int64_t dea
 
 static int nodes_compare(const struct nodes *nodes, int node, const char *identity, struct error *err)
 {
-    const json_t *here = nodes_find(nodes, node, "here", -1);
+    const json_t *here = nodes_find(nodes, node, "here", -1), *fail = here ? NULL : nodes_find(nodes, node, "fail", -1);
     const json_t *own = json_object_get(here, "count");
+    if (fail) {
+        error_set(err, -ECANCELED, "node %d cannot take part: %s", node, nodes_text(fail, "why"));
+        string_make_plain(err->text, strlen(err->text));
+        return -ECANCELED;
+    }
     if (here && (json_integer_value(own) != nodes->count || json_integer_value(json_object_get(here, "node")) != node))
         return error_set(err, -EINVAL, "node %d is one of %lld nodes, this one is one of %d; start all with the same launcher, or name "
                                        "another --job", node, (long long)json_integer_value(own), nodes->count);
@@ -232,7 +237,7 @@ static int nodes_roll_call(struct nodes *nodes, const char *identity, struct err
 }
 
 // The file of this node, which says who had this name first.
-static int nodes_make(struct nodes *nodes, const struct nodes_opts *opts, struct error *err)
+static int nodes_make(struct nodes *nodes, struct error *err)
 {
     const char *path = nodes->peers[nodes->node].path;
     int rc = directory_make_above(path, 0777, err);
@@ -248,10 +253,35 @@ static int nodes_make(struct nodes *nodes, const struct nodes_opts *opts, struct
     char *nonce = string_read_file("/proc/sys/kernel/random/uuid", 36, NULL);
     snprintf(nodes->nonce, sizeof nodes->nonce, "%s", nonce ? nonce : "");
     free(nonce);
+    return 0;
+}
+
+// Why this node does not come, for those who wait for it. A signal is for all of them: their launcher has it.
+static int nodes_decline(struct nodes *nodes, int rc, const struct error *why, struct error *err)
+{
+    if (nodes->stop && *nodes->stop) {
+        unlink(nodes->peers[nodes->node].path);
+        return error_set(err, -EINTR, "stopped: %s", why->text);
+    }
+    char *text = xstrdup(why->text);
+    string_make_utf8(text, strlen(text));
+    nodes_fail(nodes, -1, text);
+    free(text);
+    return error_set(err, rc, "%s", why->text);
+}
+
+static int nodes_come(struct nodes *nodes, const struct nodes_opts *opts, struct error *err)
+{
+    struct error why = {0};
+    int rc = opts->prepare ? opts->prepare(opts->arg, &why) : 0;
+    if (rc)
+        return nodes_decline(nodes, rc, &why, err);
     rc = nodes_say(nodes, json_pack("{sb si si ss ss ss}", "here", 1, "node", nodes->node, "count", nodes->count, "nonce", nodes->nonce,
                                     "identity", opts->identity, "master", opts->master), err);
+    if (rc == 0)
+        rc = nodes_roll_call(nodes, opts->identity, err);
     if (rc)
-        unlink(path);
+        unlink(nodes->peers[nodes->node].path);
     return rc;
 }
 
@@ -265,12 +295,9 @@ int nodes_open(const struct nodes_opts *opts, struct nodes **ret_nodes, struct e
         nodes->peers[k].path = xasprintf("%s/node-%d.log", opts->dir, k);
         nodes->peers[k].lines = json_array();
     }
-    int rc = nodes_make(nodes, opts, err);
-    if (rc == 0) {
-        rc = nodes_roll_call(nodes, opts->identity, err);
-        if (rc)
-            unlink(nodes->peers[nodes->node].path);
-    }
+    int rc = nodes_make(nodes, err);
+    if (rc == 0)
+        rc = nodes_come(nodes, opts, err);
     if (rc) {
         nodes_close(nodes);
         return rc;

@@ -19,13 +19,17 @@ struct nodes_opts {
     int64_t wait_ns;      // for the others at the start
     int64_t handover_ns;  // for an answer
     const volatile int *stop; // becomes non-zero on a signal
+    // What may take minutes on one node and no time on another, done before this node says that it has come. Where it fails
+    // the others are told why. NULL ok.
+    int (*prepare)(void *arg, struct error *err);
+    void *arg;
 };
 
 struct nodes;
 
 // All are there, and of one mind. -EINVAL: this node has a file there already, or the nodes have different plans or
-// programs; -ETIMEDOUT: nodes that did not come, which are named; -EINTR; or what the file system says. Nothing is left
-// behind then.
+// programs; -ETIMEDOUT: nodes that did not come, which are named; -ECANCELED: one that has said why it cannot; -EINTR; what
+// prepare() or the file system says. Nothing is left behind then, but where prepare() has failed the file that says so.
 int nodes_open(const struct nodes_opts *opts, struct nodes **ret_nodes, struct error *err);
 void nodes_close(struct nodes *nodes); // the file stays; NULL ok
 
