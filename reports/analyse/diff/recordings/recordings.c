@@ -474,8 +474,9 @@ static int recordings_stalls(struct recordings_job *job, struct error *err)
         if (rc == 0)
             recordings_late(diff, side, sides[side]);
         for (size_t i = 0; rc == 0 && i < sides[side]->breach_count; i++)
-            recordings_note(job, "The recording of the %s lost %lld (%s %s).", recordings_word(side), (long long)sides[side]->breaches[i].count,
-                            sides[side]->breaches[i].producer, sides[side]->breaches[i].kind);
+            if (sides[side]->breaches[i].count > 0) // that it was cut off is said already
+                recordings_note(job, "The recording of the %s lost %lld (%s %s).", recordings_word(side), (long long)sides[side]->breaches[i].count,
+                                sides[side]->breaches[i].producer, sides[side]->breaches[i].kind);
         for (size_t i = 0; rc == 0 && i < sides[side]->count; i++) {
             const struct stall *stall = &sides[side]->stalls[i];
             struct recordings_row *row = NULL;
