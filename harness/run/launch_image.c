@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -260,10 +261,16 @@ void launch_image_wait(struct launch *launch, int *ret_status, struct rusage *re
 void launch_image_kill(struct launch *launch)
 {
     struct pollfd end = {.fd = launch->pid_fd, .events = POLLIN};
+    bool engine = launch->engine_fd < 0; // no container has begun: nobody but the engine is there, which is not of the tree
     tree_thaw(launch->tree);
     image_hold_let_go(launch->hold);
-    if (poll(&end, 1, IMAGE_KILL_S * 1000) <= 0)
-        tree_kill(launch->tree);
+    if (engine)
+        syscall(SYS_pidfd_send_signal, launch->pid_fd, SIGTERM, NULL, 0);
+    if (poll(&end, 1, IMAGE_KILL_S * 1000) > 0)
+        return;
+    tree_kill(launch->tree);
+    if (engine)
+        syscall(SYS_pidfd_send_signal, launch->pid_fd, SIGKILL, NULL, 0);
 }
 
 void launch_image_end(struct launch *launch)

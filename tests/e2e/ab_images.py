@@ -123,7 +123,7 @@ def test_an_image_that_one_node_cannot_get(case):
 def test_a_signal_while_a_container_starts(case):
     """An engine that is busy is waited for a minute, but not by who has been told to end."""
     env = docker(case)
-    case.write("docker", DOCKER.replace("run) ;;", "run) sleep 100 ;;"), 0o755)
+    case.write("docker", DOCKER.replace("run) ;;", "run) exec sleep 100 ;;"), 0o755)
     case.plan({"command": [SH, "-c", WORK]}, image("old"), image("new"), interleave="slices")
     process = case.start("ab", case.plan_path, "-o", case.db_path, env=env)
     wait_for_process(case, process, "sleep")
